@@ -8,7 +8,11 @@ mod publish;
 
 pub use publish::run_publisher;
 
-use super::{Api, ApiError, run_cache::SharedRun, views};
+use super::{
+    Api, ApiError,
+    run_cache::SharedRun,
+    views::{self, KnownMachines},
+};
 use axum::{
     body::Body,
     extract::State as Of,
@@ -29,7 +33,7 @@ use futures::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     convert::Infallible,
     sync::{
         Arc, Mutex, PoisonError, Weak,
@@ -84,7 +88,7 @@ pub(super) struct Change {
 
 impl Change {
     /// Change to a run's present state.
-    fn of(api: &Api, run: &SharedRun, names: &BTreeMap<String, String>) -> Self {
+    fn of(api: &Api, run: &SharedRun, names: &KnownMachines) -> Self {
         let mark = Some((run.seq, run.sum));
         Self::new(run.id.clone(), mark, "run", &api.shown_with(run, names))
     }
@@ -282,7 +286,7 @@ impl Reader {
 
 impl Api {
     /// Any run as lists show it.
-    fn shown_with(&self, run: &SharedRun, names: &BTreeMap<String, String>) -> AnyRun {
+    fn shown_with(&self, run: &SharedRun, names: &KnownMachines) -> AnyRun {
         let now = self.ports.now();
         let machine = views::machine(run, &self.live, now);
         if let Some(machine) = machine {
@@ -316,7 +320,7 @@ async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<R
             let names = if rollout {
                 views::names(&runs)
             } else {
-                BTreeMap::new()
+                KnownMachines::default()
             };
             for run in changed {
                 let _ = sender.send(Arc::new(Change::of(&api, run, &names)));

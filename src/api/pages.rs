@@ -8,7 +8,7 @@ use dormer_proto::{
     id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
-use dormer_views::{plan::Plan, record::History, timeline::Episode};
+use dormer_views::{plan::Plan, record::History, timeline::Timeline};
 use dormer_workflows::Dormer;
 use std::sync::Arc;
 
@@ -119,14 +119,19 @@ impl Api {
         renderer.map_or_else(Vec::new, |it| it.catalog.unusable())
     }
 
-    /// Episodes of a run, and the present time by the engine's clock in milliseconds.
+    /// Episodes of a run, as far as its records are stored.
     ///
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
-    pub async fn timeline_of(&self, run: &RunId) -> Result<(Vec<Episode>, u64), ApiError> {
+    pub async fn timeline_of(&self, run: &RunId) -> Result<Timeline, ApiError> {
         let mut fold = timeline::Fold::default();
         self.each_record(run, |record| fold.take(record)).await?;
-        Ok((fold.done(), self.now().0))
+        Ok(Timeline {
+            run: run.as_str().to_owned(),
+            now: self.now().0,
+            first_record: fold.first_record(),
+            episodes: fold.done(),
+        })
     }
 
     /// At most `limit` records of a run from `from` on, as the history endpoint answers them.

@@ -164,8 +164,8 @@ pub(crate) async fn last_times(
             let id = run.id.clone();
             let name = machine(run).map(|it| it.machine_ref().name);
             reads.push(async move {
-                let (episodes, _) = api.timeline_of(&id).await?;
-                let times = times(&episodes, &name.unwrap_or_default());
+                let timeline = api.timeline_of(&id).await?;
+                let times = times(&timeline.episodes, &name.unwrap_or_default());
                 Ok::<_, ApiError>((id, times))
             });
         }

@@ -4,7 +4,6 @@ use super::{
     Api, ApiError, dead_letters, lacks,
     run_cache::SharedRun,
     story::Story,
-    timeline,
     views::{self, names},
 };
 use axum::{
@@ -264,7 +263,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     // follow.
     let stored = api.ports.records(run, Seq(from - 1), limit + 2).await?;
     let names = names(&api.run_cache.all().await?);
-    let mut story = Story::new(names);
+    let mut story = Story::new((*names).clone());
     let mut items = Vec::new();
     let mut next = None;
     for bytes in stored {
@@ -297,23 +296,5 @@ pub(super) async fn run_timeline(
     Path((workflow, key)): Path<(String, String)>,
 ) -> Answer<Timeline> {
     let run = api.found(&run_id(&workflow, &key)?).await?.id.clone();
-    let mut fold = timeline::Fold::default();
-    let mut from = Seq(1);
-    loop {
-        let stored = api.ports.records(&run, from, RECORDS_MAX).await?;
-        let whole = stored.len() < RECORDS_MAX;
-        for bytes in stored {
-            let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
-            from = record.run.seq.next();
-            fold.take(&record);
-        }
-        if whole {
-            return Ok(Json(Timeline {
-                run: run.as_str().to_owned(),
-                now: api.now().0,
-                first_record: fold.first_record(),
-                episodes: fold.done(),
-            }));
-        }
-    }
+    api.timeline_of(&run).await.map(Json)
 }

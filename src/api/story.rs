@@ -9,7 +9,7 @@ use dormer_proto::{
     },
     message::{Failure, ObjectRef, Refusal},
     rollout,
-    work::{Fact, Signal},
+    work::{Fact, Signal, machine_run},
 };
 use dormer_views::{
     actions,
@@ -17,7 +17,7 @@ use dormer_views::{
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
-use dormer_workflows::Dormer;
+use dormer_workflows::{Dormer, State, rollout::Slot};
 use std::collections::{BTreeMap, HashMap};
 
 /// Narrator of a run's records, in order.
@@ -61,7 +61,8 @@ impl Story {
 
     /// View of one record. Records are passed in order.
     pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> record::Record {
-        let events = self.events(record);
+        let mut events = self.events(record);
+        events.extend(self.granted(record));
         self.learn(record);
         let machine = record.run.state.machine();
         let phase = machine.map(|state| state.phase.id());
@@ -76,6 +77,30 @@ impl Story {
             asks: asks.map(str::to_owned).collect(),
             envelope: None,
         }
+    }
+
+    /// Leases that this record granted.
+    fn granted(&self, record: &Record<Dormer>) -> Vec<Event> {
+        let State::Rollout(state) = &record.run.state else {
+            return Vec::new();
+        };
+        // A slot whose machine was gone already was found, and not granted.
+        let new = |slot: &&Slot| slot.seq == record.run.seq && !slot.vacant;
+        let granted = state.slots.iter().filter(new).map(|slot| {
+            let uid = slot.uid.to_string();
+            let name = self.names.get(&uid).unwrap_or(&uid);
+            let over = if slot.over_limit {
+                ", over the limit"
+            } else {
+                ""
+            };
+            let text = format!("lease granted to {name}, token {}{over}", slot.token);
+            match machine_run(&uid) {
+                Ok(run) => about(&run, EventKind::LeaseGranted, text),
+                Err(_) => Event::new(EventKind::LeaseGranted, text),
+            }
+        });
+        granted.collect()
     }
 
     /// Tasks that this record ordered.
@@ -255,7 +280,7 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             let name = &owner.name;
             let has = owner.machines.len();
             let wants = owner.replicas;
-            format!("the MachineSet {name} has {has} of {wants} Machines")
+            format!("the MachineSet {name} has {has} Machines and wants {wants}")
         }
         Some(Fact::Rollout(rollout::Fact::Listed { with_node, .. })) => {
             let count = match with_node.len() {
@@ -500,6 +525,34 @@ mod tests {
             unknown.text,
             "the signal was refused: machine/u-2 has ended"
         );
+    }
+
+    #[test]
+    fn the_history_of_a_rollout_says_to_which_machine_the_lease_was_granted() {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        use dormer_proto::{envelope, work::SCHEMA};
+        let text = include_str!("../../tests/histories/0.1/rollout-in-place.jsonl");
+        let mut story = Story::default();
+        let mut granted = Vec::new();
+        for line in text.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let Some(bytes) = line["record"]["envelope"].as_str() else {
+                continue;
+            };
+            let bytes = STANDARD.decode(bytes).expect("base64");
+            let (record, _): (Record<Dormer>, _) =
+                envelope::decode(&bytes, SCHEMA).expect("a record");
+            let told = story.tell(&record).events.into_iter();
+            granted.extend(told.filter(|it| it.kind == EventKind::LeaseGranted));
+        }
+        let texts: Vec<&str> = granted.iter().map(|it| it.text.as_str()).collect();
+        assert!(texts.len() > 1, "{texts:?}");
+        for (at, event) in granted.iter().enumerate() {
+            let other = event.other.as_deref().unwrap_or_default();
+            let uid = other.strip_prefix("machine/").unwrap_or_default();
+            let expected = format!("lease granted to {uid}, token {}", at + 1);
+            assert_eq!(event.text, expected);
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Api {
         let state = planned::machine(run).filter(|_| run.closed.is_none())?;
         PhaseTiming::of(state.phase.id()).limits?;
         let now = self.now();
-        let since = self.live.begins(&run.id)?.phase_since?;
+        let known = || self.live.begins(&run.id)?.phase_since;
+        let since = state.phase_since.or_else(known)?;
         if now.since_ms(since) < YOUNG {
             return None;
         }

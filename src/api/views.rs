@@ -9,15 +9,15 @@ use dormer_proto::{
     id::{RunId, TaskId, Timestamp},
     machine::ConditionFact,
     message,
-    phase::MachinePhase,
+    phase::{Listed, MachinePhase},
     rollout::NotCompared,
     work::machine_run,
 };
 use dormer_views::{
     explain,
     machine::{
-        Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
-        Refused, TemplateDifference,
+        Asked, AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine,
+        MachineKind, PhaseFailure, Refused, Retried, TemplateDifference, person,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -31,7 +31,7 @@ use dormer_workflows::{
     machine::{self, View},
     rollout,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Deref};
 
 /// Text of a machine that waits for one of dormer's own prerequisites. The list of machines names the prerequisite
 /// once.
@@ -48,6 +48,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         namespace,
         uid,
         phase,
+        phase_since,
         reason,
         failure,
         waiting_for,
@@ -68,6 +69,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         machine_conditions,
         owner,
         halt,
+        also_halted,
+        halted_since,
+        asked,
+        retried,
         not_compared,
         unserved,
         neighbour,
@@ -81,7 +86,9 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     let lacks = lacks::of(run, live);
     let status = status(run, live, now);
     let begins = live.begins(&run.id);
-    let halt_since = begins.as_ref().and_then(|it| it.halt_since);
+    // Of a record that an older build wrote, this process knows what it saw itself.
+    let halt_since = halted_since.or_else(|| begins.as_ref()?.halt_since);
+    let phase_since = phase_since.or_else(|| begins.as_ref()?.phase_since);
     let waiting_for = match (&status.quarantine, &lacks) {
         (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
         (None, Some(_)) => Some(LACKING.to_owned()),
@@ -95,12 +102,12 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         state: phase.state().into(),
         phase: phase.into(),
         phase_text: phase.text().to_owned(),
-        phase_since: begins.and_then(|it| it.phase_since).map(Moment),
+        phase_since: phase_since.map(Moment),
         usual_seconds: live.usual.seconds(&pool, phase),
         reason,
         failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
-        differs: change.map(|change| change.differs).unwrap_or_default(),
+        differs: change.map_or_else(Vec::new, |change| differs(change.differs, asked.is_some())),
         drain: drain.map(drain_view),
         version,
         desired_version,
@@ -117,6 +124,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         machine_conditions: machine_conditions.into_iter().map(condition_view).collect(),
         owner,
         halt: halt.as_ref().map(|halt| halt_view(halt, halt_since)),
+        also_halted: also_halted.iter().map(|it| halt_view(it, None)).collect(),
+        asked: asked.map(asked_view),
+        retried: retried.and_then(retried_view),
+        ended: Vec::new(),
         not_compared: not_compared.map(not_compared_view),
         unserved: unserved.as_ref().map(unserved_view),
         neighbour,
@@ -235,6 +246,35 @@ fn drain_view(drain: machine::Drain) -> Drain {
     }
 }
 
+/// What differs of a change; the request of a person is no difference.
+fn differs(mut differs: Vec<String>, asked: bool) -> Vec<String> {
+    differs.retain(|it| !asked || it != machine::ASKED);
+    differs
+}
+
+fn asked_view(asked: machine::Asked) -> Asked {
+    let what = match asked.what {
+        machine::LeasedRequest::Drain => AskedFor::Drain,
+        machine::LeasedRequest::Recreate => AskedFor::Recreate,
+    };
+    Asked {
+        what: what.into(),
+        by: asked.by,
+        at: asked.at.map(Moment),
+        begun: asked.begun,
+    }
+}
+
+/// `None`: this build does not know the phase that failed.
+fn retried_view(retried: machine::Retried) -> Option<Retried> {
+    let failed = MachinePhase::of_id(&retried.failed)?;
+    Some(Retried {
+        at: retried.at.into(),
+        by: retried.by,
+        failure: failure_view(failed, retried.failure),
+    })
+}
+
 fn halt_view(halt: &machine::Halt, since: Option<Timestamp>) -> Halt {
     let (kind, by) = match halt {
         machine::Halt::Paused { by } => (HaltKind::Paused, Some(by)),
@@ -252,14 +292,14 @@ fn halt_view(halt: &machine::Halt, since: Option<Timestamp>) -> Halt {
 /// View of a pool's rollout. `None`: the run is not a rollout's.
 pub fn rollout(
     run: &Run<Dormer>,
-    names: &BTreeMap<String, String>,
+    known: &KnownMachines,
     live: &Live,
     now: Timestamp,
 ) -> Option<Rollout> {
     let State::Rollout(state) = &run.state else {
         return None;
     };
-    let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
+    let name = |uid: &str| known.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
     let named = |uids: Vec<String>| uids.iter().map(|uid| name(uid)).collect();
     let status = status(run, live, now);
@@ -313,14 +353,19 @@ pub fn rollout(
         slots: view
             .slots
             .into_iter()
-            .map(|slot| Slot {
-                token: slot.token.0,
-                waits_for: held_back(&slot.holder).or(slot.waits_for),
-                name: name(&slot.holder),
-                holder: slot.holder,
-                marked: slot.over_limit,
-                seq: slot.seq.0,
-                since: slot.since.into(),
+            .map(|slot| {
+                let stopped = known.stopped.get(&slot.holder).cloned();
+                Slot {
+                    token: slot.token.0,
+                    waits_for: held_back(&slot.holder).or(slot.waits_for),
+                    name: name(&slot.holder),
+                    holder: slot.holder,
+                    marked: slot.over_limit,
+                    seq: slot.seq.0,
+                    since: slot.since.into(),
+                    vacant: slot.vacant,
+                    stopped,
+                }
             })
             .collect(),
         gaps: view
@@ -360,13 +405,49 @@ fn machine_set(set: rollout::SetView) -> MachineSet {
     }
 }
 
-/// Names of the machines that have runs, by their UIDs.
-pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
-    let named = runs.iter().filter_map(|run| {
-        let name = run.state.machine()?.machine_ref().name;
-        Some((run.id.key().to_owned(), name))
-    });
-    named.collect()
+/// What a rollout's view takes from the runs of machines, by the machines' UIDs.
+#[derive(Debug, Clone, Default)]
+pub struct KnownMachines {
+    names: BTreeMap<String, String>,
+    /// How a person stopped those that hold the lease.
+    stopped: BTreeMap<String, String>,
+}
+
+impl Deref for KnownMachines {
+    type Target = BTreeMap<String, String>;
+
+    /// Their names.
+    fn deref(&self) -> &BTreeMap<String, String> {
+        &self.names
+    }
+}
+
+/// Names of the machines that have runs, and how a person stopped those that hold the lease.
+pub fn names(runs: &[SharedRun]) -> KnownMachines {
+    let mut known = KnownMachines::default();
+    for run in runs {
+        let Some(state) = run.state.machine() else {
+            continue;
+        };
+        let uid = run.id.key().to_owned();
+        if let Some(how) = stopped(state) {
+            known.stopped.insert(uid.clone(), how);
+        }
+        known.names.insert(uid, state.machine_ref().name);
+    }
+    known
+}
+
+/// How a person stopped a machine that holds the lease, which it keeps until it is resumed. `None`: it does not hold the lease,
+/// or continues.
+fn stopped(state: &machine::State) -> Option<String> {
+    state.lease.token()?;
+    if state.phase.id() == MachinePhase::Drained {
+        let by = state.wish.and(state.wished.by.as_deref());
+        return Some(format!("drained by {}", person(by)));
+    }
+    let paused = state.paused.as_deref()?;
+    Some(format!("paused by {}", person(Some(paused))))
 }
 
 /// Summary of any run.

@@ -5,14 +5,15 @@ use super::{
     ask::{self, Body},
     dead_letters,
     reads::run_id,
+    run_cache::SharedRun,
 };
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_proto::{message::Ask, rollout, work::Signal};
-use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout};
-use dormer_workflows::{State, rollout::TargetPayload};
+use dormer_proto::{message::Ask, phase::MachinePhase, rollout, work::Signal};
+use dormer_views::{actions::RESUME, any_run::AnyRun, machine::Machine, rollout::Rollout};
+use dormer_workflows::{State, machine::Halt, rollout::TargetPayload};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(super) async fn machine(
 ) -> Answer<Machine> {
     let wish = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
+    let before = stops(&run);
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
@@ -33,7 +35,30 @@ pub(super) async fn machine(
         body,
     )
     .await?;
-    api.shown_machine(&run)
+    let Json(mut shown) = api.shown_machine(&run)?;
+    if action == RESUME.name {
+        let still = stops(&run);
+        shown.ended = before
+            .into_iter()
+            .filter(|it| !still.contains(it))
+            .collect();
+    }
+    Ok(Json(shown))
+}
+
+/// What a resume may end: the pause, the hold and the drain of a machine, each with its person.
+fn stops(run: &SharedRun) -> Vec<String> {
+    let Some(state) = run.state.machine() else {
+        return Vec::new();
+    };
+    let halts = state.halts().into_iter();
+    let halts = halts.filter(|it| *it != Halt::Ignored);
+    let mut stops: Vec<String> = halts.map(|it| it.to_string()).collect();
+    if state.phase.id() == MachinePhase::Drained {
+        let by = state.wished.by.as_deref().unwrap_or("a person");
+        stops.push(format!("drained by {by}"));
+    }
+    stops
 }
 
 pub(super) async fn rollout(

@@ -4,7 +4,12 @@ use super::{Failure, To, absent, items::Kind, machines, output::one_line, server
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
-use dormer_views::{explain, machine::Machine, moment::Moment};
+use dormer_views::{
+    explain,
+    machine::{Machine, Machines},
+    moment::{Moment, span},
+    numbers::Numbers,
+};
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -86,12 +91,33 @@ impl Describe {
             }
         };
         let programs = self.to.programs(&found)?;
+        let found = match found.get("members") {
+            Some(_) => with_numbers(&server, found).await,
+            None => found,
+        };
         Ok(programs.unwrap_or_else(|| {
             let mut lines = vec![described(&found)];
             lines.append(&mut steps);
             lines.join("\n")
         }))
     }
+}
+
+/// A rollout with the numbers of its machines, as `dormer get rollouts` has them.
+async fn with_numbers(server: &Server, mut rollout: Value) -> Value {
+    let pool = rollout["pool"].as_str().unwrap_or_default();
+    if let Ok(Machines { items, .. }) = server.get("/machines").await {
+        let Numbers {
+            machines,
+            serving,
+            updated,
+            ..
+        } = Numbers::of_pool(&items, pool);
+        rollout["machines"] = machines.into();
+        rollout["serving"] = serving.into();
+        rollout["updated"] = updated.into();
+    }
+    rollout
 }
 
 /// The rollout of a pool.
@@ -132,12 +158,20 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "state",
             "phaseText",
             "since",
+            "phaseSince",
+            "usualSeconds",
             "reason",
             "failure",
             "waitingFor",
+            "asked",
+            "retried",
+            "quarantine",
+            "downSince",
             "halt",
+            "alsoHalted",
             "halted",
             "held",
+            "heldCure",
             "refused",
             "paused",
             "lacks",
@@ -148,7 +182,14 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ),
     (
         "Version",
-        &["version", "desiredVersion", "differs", "templateDiffers"],
+        &[
+            "version",
+            "desiredVersion",
+            "differs",
+            "templateDiffers",
+            "approval",
+            "rollbackTo",
+        ],
     ),
     (
         "Node and Machine",
@@ -158,6 +199,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "address",
             "zone",
             "served",
+            "cordonedBy",
             "certificateRefused",
             "notCompared",
             "unserved",
@@ -169,8 +211,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
     (
         "Machines",
         &[
-            "members",
-            "joined",
+            "machines",
+            "serving",
+            "updated",
             "failed",
             "unavailable",
             "maxUnavailable",
@@ -198,6 +241,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
 ];
 /// Fields that repeat others, or that are for programs: `-o json` has them.
 const SAID: &[&str] = &[
+    "members",
+    "joined",
     "phase",
     "sinceSeconds",
     "run",
@@ -215,14 +260,16 @@ const WORDS: &[(&str, &str)] = &[
     ("gaps", "Deleted by others"),
     ("turnedAway", "Beyond the limit"),
     ("rollbackTo", "Can go back to"),
-    ("typicalTurnSeconds", "Usual turn (s)"),
-    ("usualSeconds", "Usual step (s)"),
+    ("typicalTurnSeconds", "Usual turn"),
+    ("usualSeconds", "Usual step"),
 ];
 /// The same in a table of things.
 const ITEM_WORDS: &[(&str, &str)] = &[
     ("away", "Already unavailable"),
     ("marked", "Over the limit"),
 ];
+/// Fields with durations in seconds, which are shown as `2m48s`.
+const DURATIONS: &[&str] = &["typicalTurnSeconds", "usualSeconds"];
 /// First columns of such a table.
 const FIRST: &[&str] = &[
     "position", "name", "type", "status", "reason", "why", "since",
@@ -310,9 +357,14 @@ fn with_times(value: &Value, now: Option<Timestamp>) -> Value {
         },
         Value::Array(items) => items.iter().map(|item| with_times(item, now)).collect(),
         Value::Object(fields) => {
-            let shown = fields
-                .iter()
-                .map(|(key, value)| (key.clone(), with_times(value, now)));
+            let shown = fields.iter().map(|(key, value)| {
+                let seconds = value.as_u64().filter(|_| DURATIONS.contains(&key.as_str()));
+                let shown = match seconds {
+                    Some(seconds) => Value::String(span(seconds)),
+                    None => with_times(value, now),
+                };
+                (key.clone(), shown)
+            });
             Value::Object(shown.collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -429,7 +481,7 @@ fn heading(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::samples::machine_with;
-    use dormer_views::rollout::Rollout;
+    use dormer_views::rollout::{Pool, Rollout};
     use serde_json::json;
 
     #[test]
@@ -457,6 +509,9 @@ mod tests {
     fn every_named_field_is_one_of_the_views() {
         let mut known = fields::<Machine>();
         known.extend(fields::<Rollout>());
+        known.extend(fields::<Pool>());
+        // Of the machines of a rollout.
+        known.extend(["machines", "serving", "updated"].map(str::to_owned));
         let sections = SECTIONS.iter().flat_map(|(_, keys)| keys.iter());
         let stale: Vec<&&str> = sections
             .chain(SAID)
@@ -501,6 +556,31 @@ mod tests {
             let failed = chosen(first, second).expect_err(first).to_string();
             assert!(failed.contains(said), "{failed}");
         }
+    }
+
+    #[test]
+    fn every_field_of_the_views_has_its_section() {
+        let mut known = fields::<Machine>();
+        known.extend(fields::<Rollout>());
+        known.extend(fields::<Pool>());
+        let named = |key: &String| {
+            SECTIONS
+                .iter()
+                .any(|(_, keys)| keys.contains(&key.as_str()))
+        };
+        // An answer to an action has the last one.
+        let rest = known
+            .iter()
+            .filter(|key| !named(key) && !SAID.contains(&key.as_str()) && *key != "ended");
+        assert_eq!(rest.collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
+    fn durations_are_written_as_people_say_them() {
+        let thing = json!({"pool": "windows", "typicalTurnSeconds": 168,
+            "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 5});
+        let text = described(&thing);
+        assert!(text.contains("Usual turn: 2m48s"), "{text}");
     }
 
     #[test]

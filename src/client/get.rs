@@ -284,7 +284,7 @@ impl Get {
             return Ok("None found.".into());
         }
         let mut shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
-        if self.target.kind == Kind::Rollouts {
+        if matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
             shown = with_progress(server, shown).await;
         }
         let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
@@ -337,7 +337,7 @@ impl Get {
 }
 
 /// Fewest characters of the last column, the reason.
-const LAST_MIN: usize = 24;
+const LAST_MIN: usize = 48;
 
 /// Where the last column of a table begins.
 fn last_column_at(text: &str) -> usize {
@@ -345,7 +345,8 @@ fn last_column_at(text: &str) -> usize {
     headings.rfind("  ").map_or(0, |at| at + 2)
 }
 
-/// Rollouts with what their machines say of them. Without a right to list machines those columns stay empty.
+/// Rollouts or pools with what their machines say of them. Without a right to list machines those columns of a rollout stay
+/// empty.
 async fn with_progress<T: Item>(server: &Server, shown: Vec<T>) -> Vec<T> {
     let Ok(Machines { items, .. }) = server.get("/machines?all=true").await else {
         return shown;
@@ -459,7 +460,7 @@ mod tests {
             let columns = columns_without(Machine::COLUMNS, spared);
             last_column_at(&table([&machine], &columns, false))
         };
-        assert!(last(&[]) + LAST_MIN > 60 && last(Machine::SPARED) + LAST_MIN <= 60);
+        assert!(last(&[]) + LAST_MIN > 80 && last(Machine::SPARED) + LAST_MIN <= 80);
         let all = table([&machine], Machine::COLUMNS, false);
         assert_eq!(
             all.lines().next().unwrap_or_default().find("REASON"),

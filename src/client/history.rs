@@ -8,7 +8,10 @@ use super::{
     server::Server,
 };
 use clap::Args;
-use dormer_views::record::{Record, shown};
+use dormer_views::{
+    record::{Record, shown},
+    timeline::not_stored,
+};
 use std::path::PathBuf;
 
 /// Records in one request.
@@ -52,7 +55,13 @@ impl History {
         let records = records(&server, &run, self.from, self.limit).await?;
         let programs = self.to.programs(&records)?;
         let shown = records.iter().map(|record| &record.view);
-        Ok(programs.unwrap_or_else(|| story(shown, self.all)))
+        let first = records.first().map_or(0, |record| record.view.seq);
+        let not_stored = not_stored(first).filter(|_| first > self.from);
+        let people = || match not_stored {
+            Some(text) => format!("{text}\n{}", story(shown, self.all)),
+            None => story(shown, self.all),
+        };
+        Ok(programs.unwrap_or_else(people))
     }
 }
 
@@ -99,9 +108,9 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         }
         if row.times > 1 {
             lines.push(format!(
-                "{:21}{} times so, first at {} (record {})",
+                "{:21}{}, first at {} (record {})",
                 "",
-                row.times,
+                row.repeated(),
                 row.first.at.clock_seconds(record.at.0),
                 row.first.seq
             ));

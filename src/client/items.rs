@@ -426,7 +426,7 @@ impl Item for Progress {
 
 /// Names of the lease's holders.
 pub(super) fn holders(rollout: &Rollout) -> String {
-    let names: Vec<&str> = rollout.slots.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = rollout.holders().map(|it| it.name.as_str()).collect();
     names.join(", ")
 }
 
@@ -462,7 +462,8 @@ impl Item for Rollout {
 
     fn urgency(&self) -> Option<Urgency> {
         let stuck = self.halted.is_some() || self.held.is_some();
-        let paused = self.paused.as_ref().map(|_| Urgency::Person);
+        let paused = self.paused.is_some() || self.stopped_by().is_some();
+        let paused = paused.then_some(Urgency::Person);
         stuck.then_some(Urgency::Stuck).or(paused)
     }
 
@@ -541,7 +542,7 @@ impl Item for Pool {
         Column::new("APPROVAL", |it| it.approval.to_string()),
         Column::new("PAYLOAD", |it| optional(&it.payload)),
         Column::new("PAUSED", |it| optional(&it.paused)),
-        Column::new("MEMBERS", |it| it.members.to_string()),
+        Column::new("MACHINES", |it| it.members.to_string()),
         Column::new("REFUSED", |it| optional(&it.refused)),
     ];
 
@@ -551,6 +552,13 @@ impl Item for Pool {
 
     fn name(&self) -> String {
         self.pool.clone()
+    }
+
+    fn with(self, machines: &[Machine]) -> Self {
+        Self {
+            members: Numbers::of_pool(machines, &self.pool).machines,
+            ..self
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Found {
                 machines: progress.numbers.machines,
                 serving: progress.numbers.serving,
                 updated: Some(progress.numbers.updated),
-                holders: rollout.slots.iter().map(|it| it.name.as_str()).collect(),
+                holders: rollout.holders().map(|it| it.name.as_str()).collect(),
                 queue: rollout.queue.len(),
                 stands_still: trouble::stands_still(rollout),
                 waiting_for: rollout.waiting_for.as_deref(),
@@ -230,35 +230,10 @@ impl Found {
         Numbers::of(&self.machines)
     }
 
-    /// Next steps for a group. One command retries all machines that failed with one code.
+    /// Next steps for a group: commands for all of its machines.
     fn steps(&self, group: &Group<'_>) -> Vec<explain::Step> {
-        let Some(first) = group.machines.first() else {
-            return Vec::new();
-        };
-        let mut steps = explain::steps(first, self.rollout_of(first));
-        let many = group.machines.len() > 1;
-        for step in &mut steps {
-            let words: Vec<&str> = step.argv.iter().map(String::as_str).collect();
-            let [program, action, name] = words.as_slice() else {
-                continue;
-            };
-            if *program != "dormer" || *name != first.name || !many {
-                continue;
-            }
-            let action = (*action).to_owned();
-            let mut argv = vec![(*program).to_owned(), action.clone()];
-            if action == "retry" {
-                let code = &group.trouble.code;
-                argv.extend(["--all-failed".into(), "--code".into(), code.clone()]);
-            } else if action == "approve" {
-                argv.extend(["-l".into(), format!("phase={}", first.phase)]);
-            } else {
-                continue;
-            }
-            step.argv = argv;
-        }
-        steps.retain(|step| !step.instead);
-        steps
+        let first = group.machines.first();
+        group.steps(first.and_then(|it| self.rollout_of(it)))
     }
 
     fn lines(&self, columns: usize, coloured: bool) -> String {
@@ -312,6 +287,10 @@ impl Found {
         lines.push(format!("  {} of {all} machines serve", numbers.serving));
         lines.extend(self.rollouts.iter().flat_map(|it| self.rollout(it)));
         lines.extend(self.changing());
+        let requests = trouble::requests(&self.machines).into_iter();
+        lines.extend(
+            requests.map(|(text, names)| format!("  {text}: {}", listed(&names, NAMES_MAX))),
+        );
         let versions = versions(&self.machines);
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
@@ -435,12 +414,9 @@ impl Found {
             rollout.state,
             numbers.join(", ")
         );
-        let holds = (!rollout.slots.is_empty()).then(|| {
-            let verb = if rollout.slots.len() == 1 {
-                "holds"
-            } else {
-                "hold"
-            };
+        let holding = rollout.holders().count();
+        let holds = (holding > 0).then(|| {
+            let verb = if holding == 1 { "holds" } else { "hold" };
             format!("    {} {verb} the lease", holders(rollout))
         });
         let waits = rollout.waiting_for.as_ref();

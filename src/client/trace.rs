@@ -6,7 +6,7 @@ use dormer_proto::id::Timestamp;
 use dormer_views::{
     moment::{Moment, lasted},
     open_enum::OpenEnum,
-    timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task, Timeline},
+    timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task, Timeline, not_stored},
 };
 
 /// Default width of a bar, in cells.
@@ -45,16 +45,6 @@ pub struct Trace {
     to: To,
 }
 
-/// What to add where the run's first records are no longer stored.
-fn not_stored(first_record: u64) -> String {
-    match first_record {
-        0 | 1 => String::new(),
-        first => format!(
-            "\n\nRecords before {first} are no longer stored: tasks and phases before it are missing above."
-        ),
-    }
-}
-
 impl Trace {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
@@ -77,7 +67,8 @@ impl Trace {
             .iter()
             .map(|it| draw(it, now, &pen, columns))
             .collect();
-        let text = format!("{}{}", drawn.join("\n\n"), not_stored(first_record));
+        let not_stored = not_stored(first_record).map(|text| format!("\n\n{text}"));
+        let text = drawn.join("\n\n") + &not_stored.unwrap_or_default();
         Ok(match columns {
             Some(most) => {
                 let lines = text.lines().map(|line| terminal::cut(line, most));
@@ -348,7 +339,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
                 from: task.from,
                 to,
                 cell: pen.phase,
-                note: format!("{} attempts, {}", attempts.len(), result),
+                note: format!("{}, {result}", task.attempts_text()),
                 below,
             }
         }

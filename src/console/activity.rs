@@ -79,12 +79,7 @@ pub(super) async fn read(
     })
 }
 
-fn row(
-    request: &Request,
-    run: &SharedRun,
-    names: &std::collections::BTreeMap<String, String>,
-    now: &str,
-) -> Markup {
+fn row(request: &Request, run: &SharedRun, names: &views::KnownMachines, now: &str) -> Markup {
     let key = run.id.key();
     let (address, called) = match run.id.workflow() {
         MACHINE => (

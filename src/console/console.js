@@ -226,9 +226,10 @@ async function send({ path, against }, why, to) {
       body: JSON.stringify(body),
     });
     const answered = await answer.json();
-    return answer.ok ? "" : answered.error + ": " + answered.whatToDo;
+    if (answer.ok) return { ended: answered.ended || [] };
+    return { refused: answered.error + ": " + answered.whatToDo };
   } catch (error) {
-    return "No answer: " + error.message;
+    return { refused: "No answer: " + error.message };
   }
 }
 
@@ -246,16 +247,20 @@ document.addEventListener("click", async (event) => {
   const requests = requestsOf(button);
   const count = requests.length;
   const refusals = [];
+  // What a resume ended: a pause and a hold end together.
+  let ended = [];
   const worker = async () => {
     for (let next = requests.shift(); next; next = requests.shift()) {
-      const refused = await send(next, why, button.dataset.to);
-      if (refused) refusals.push(refused);
+      const answer = await send(next, why, button.dataset.to);
+      if (answer.refused) refusals.push(answer.refused);
+      else ended = answer.ended;
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
   const done = button.dataset.done;
   const taken = count - refusals.length;
-  if (count === 1) say(refusals[0] || done + ".");
+  const was = ended.length ? ": it was " + ended.join("; ") : "";
+  if (count === 1) say(refusals[0] || done + was + ".");
   else say(done + " for " + taken + " of " + count + " machines." + (refusals[0] ? " " + refusals[0] : ""));
   if (refusals.length === 0 && at("why")) at("why").value = "";
   button.disabled = false;

@@ -4,8 +4,8 @@ use super::{
     PageContent, Snapshot,
     item::{Column, Item, STATES},
     page::{
-        Section, Weight, bar, busy, button_for_all, command, or_dash, pager, query, since, state,
-        version,
+        Section, Weight, bar, busy, button_for_all, capital, command, or_dash, pager, query, since,
+        state, version,
     },
     rollouts::rollout_line,
 };
@@ -13,7 +13,6 @@ use dormer_api::{lacks, live::Live, views};
 use dormer_proto::phase::{Listed, MachineState};
 use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
-    explain,
     machine::{HaltKind, Machine},
     moment::span,
     numbers::Numbers,
@@ -211,6 +210,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageCo
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
         (needs(&all, stuck, &rollouts))
+        (requests(&all))
         div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool))) } }
         (list(&all, filter))
     };
@@ -278,9 +278,13 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
         1 => format!("1 machine {what}"),
         number => format!("{number} machines {what}"),
     };
+    let still: Vec<(&Rollout, String)> = rollouts
+        .iter()
+        .filter_map(|it| Some((it, trouble::stands_still(it)?)))
+        .collect();
     html! {
         @if groups.is_empty() {
-            @if !all.is_empty() { p.calm { "Nothing is wrong, and nothing waits for a person." } }
+            @if !all.is_empty() && still.is_empty() { p.calm { "Nothing is wrong, and nothing waits for a person." } }
         } @else {
             section.needs aria-labelledby="needs" {
                 h2 #needs {
@@ -295,6 +299,27 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
                 p.quiet { "and " (groups.len() - CAUSES_MAX) " more causes: the list has every machine" }
             }
         }
+        @for (rollout, why) in &still {
+            p.note.amber data-key=(format!("still-{}", rollout.pool)) {
+                "Rollout " a href=(format!("/rollouts/{}", rollout.pool)) { (rollout.pool) } " is stopped: " (why) "."
+            }
+        }
+    }
+}
+
+/// Requests of people that need the lease and are not ended.
+fn requests(all: &[Item]) -> Markup {
+    html! {
+        @for (text, names) in trouble::requests(all.iter().map(|item| &item.machine)) {
+            p.note data-key=(format!("asked-{text}")) {
+                (capital(&text)) ": "
+                @for (at, name) in names.iter().take(NAMES_MAX).enumerate() {
+                    @if at > 0 { ", " }
+                    a href=(format!("/machines/{name}")) { (name) }
+                }
+                @if names.len() > NAMES_MAX { " and " (names.len() - NAMES_MAX) " more" }
+            }
+        }
     }
 }
 
@@ -302,13 +327,22 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
 fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
     let first = group.machines.first();
     let rollout = first.and_then(|it| rollouts.iter().find(|rollout| rollout.pool == it.pool));
-    let steps = first.map(|first| explain::steps(first, rollout));
-    let steps = steps.unwrap_or_default();
+    let steps = group.steps(rollout);
     let code = group.trouble.code.as_str();
+    // Two groups may share a code: the words of the cause tell them apart.
+    let words = group
+        .trouble
+        .key
+        .as_ref()
+        .map(|_| group.trouble.cause.as_str());
+    let key = format!(
+        "cause-{}-{code}-{}",
+        group.trouble.urgency.id(),
+        words.unwrap_or_default()
+    );
     let others = group.machines.len().saturating_sub(NAMES_MAX);
-    let one = group.machines.len() == 1;
     html! {
-        li data-urgency=(group.trouble.urgency.id()) data-key=(format!("cause-{}-{code}", group.trouble.urgency.id())) {
+        li data-urgency=(group.trouble.urgency.id()) data-key=(key) {
             div.cause {
                 span.label data-urgency=(group.trouble.urgency.id()) {
                     @match group.trouble.urgency {
@@ -325,16 +359,14 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
                     a href=(format!("/machines/{}", machine.uid)) { (machine.name) }
                 }
                 @if others > 0 {
-                    a href=(format!("/{}", query(&[("cause", Some(code))]))) { "and " (others) " more" }
+                    a href=(format!("/{}", query(&[("cause", Some(code)), ("q", words)]))) { "and " (others) " more" }
                 }
                 @if let Some(seconds) = group.seconds() { span.quiet { " for " (span(seconds)) } }
             }
-            // What to do outside; the button and the machine's page have the commands of one machine.
-            @for step in steps.iter().filter(|step| !step.instead) {
+            @for step in &steps {
                 @match step.line() {
                     None => p { (step.say.trim_end_matches('.')) "." },
-                    Some(line) if one => p { (step.say.trim_end_matches('.')) ": " (command(&line)) },
-                    Some(_) => {},
+                    Some(line) => p { (step.say.trim_end_matches('.')) ": " (command(&line)) },
                 }
             }
         }
@@ -550,6 +582,72 @@ mod tests {
         );
         let only = filter_of(&[("state", "held")]);
         assert_eq!(items.iter().filter(|it| only.takes(it, &[])).count(), 1);
+    }
+
+    #[test]
+    fn holds_of_two_people_are_two_entries_each_with_a_button_and_a_command_of_its_own() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::phase::MachinePhase;
+        use dormer_views::machine::Halt;
+        let held = |name: &str, by: &str| {
+            let machine = Machine {
+                uid: name.into(),
+                name: name.into(),
+                halt: Some(Halt {
+                    kind: HaltKind::Held.into(),
+                    by: Some(by.into()),
+                    text: format!("held by {by}"),
+                    since: None,
+                }),
+                ..machine_in(MachinePhase::Serving)
+            };
+            let trouble = trouble::trouble(&machine);
+            Item { machine, trouble }
+        };
+        let items = [
+            held("a", "ann: a disk"),
+            held("b", "bob: a review"),
+            held("c", "ann: a disk"),
+        ];
+        let shown = needs(&items, 0, &[]).into_string();
+        for expected in [
+            "data-key=\"cause-person-held-held by ann: a disk\"",
+            "data-key=\"cause-person-held-held by bob: a review\"",
+            ">Resume 2 machines<",
+            ">Resume machine<",
+            "<code>dormer resume a c</code>",
+            "<code>dormer resume b</code>",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_drain_that_waits_and_a_stopped_rollout_are_shown() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::phase::MachinePhase;
+        use dormer_views::machine::{Asked, AskedFor};
+        let machine = Machine {
+            asked: Some(Asked {
+                what: AskedFor::Drain.into(),
+                by: Some("ann: a disk".into()),
+                at: None,
+                begun: false,
+            }),
+            ..machine_in(MachinePhase::LeaseWait)
+        };
+        let items = [Item {
+            machine,
+            trouble: None,
+        }];
+        let shown = requests(&items).into_string();
+        let text = "Drain asked for by ann (a disk), waits for the rollout&#39;s lease: ";
+        let text = text.replace("&#39;", "'");
+        assert!(shown.contains(&text), "{shown}");
+        let paused = crate::rollouts::tests::rollout_with("paused", "ann");
+        let shown = needs(&items, 0, &[paused]).into_string();
+        assert!(!shown.contains("Nothing is wrong"), "{shown}");
+        assert!(shown.contains("is stopped: paused by ann."), "{shown}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use super::page::{query, state, time};
 use dormer_api::{Api, ApiError, SharedRun};
 use dormer_views::actions::RESET;
-use dormer_views::record::{EventKind, Record, Shown, shown};
+use dormer_views::{
+    record::{EventKind, Record, Shown, shown},
+    timeline::not_stored,
+};
 use maud::{Markup, html};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -74,6 +77,12 @@ pub(super) fn table(
 ) -> Markup {
     let first = records.first().map_or(1, |record| record.seq);
     let last = records.last().map_or(0, |record| record.seq);
+    // A part holds as many records as fit; one with fewer before it begins where the stored history begins.
+    let wanted = part
+        .before
+        .map_or(run.seq.0, |before| before.saturating_sub(1))
+        .min(run.seq.0);
+    let begins_late = first > 1 && first > wanted.saturating_sub(ROWS - 1).max(1);
     let address = |before: u64| {
         let before = (before <= run.seq.0).then_some(before);
         Part { before, ..part }.address()
@@ -92,10 +101,11 @@ pub(super) fn table(
             } }
             tbody { @for shown in rows.iter().rev() { (row(shown, run, reset, part)) } }
         }
+        @if let Some(text) = not_stored(first).filter(|_| begins_late) { p.quiet { (text) } }
         nav.pager aria-label="Pages of the history" {
             @if last < run.seq.0 { a href=(address(last + ROWS + 1)) { "← newer" } }
-            span { "records " (first) " to " (last) " of " (run.seq.0) }
-            @if first > 1 { a href=(address(first)) { "older →" } }
+            span { @if first == last { "record " (last) } @else { "records " (first) " to " (last) } " of " (run.seq.0) }
+            @if first > 1 && !begins_late { a href=(address(first)) { "older →" } }
             a href=(Part { all, ..part }.address()) {
                 @if part.all() { "Show what matters" } @else { "Show all" }
             }
@@ -125,7 +135,7 @@ fn row(shown: &Shown<'_>, run: &SharedRun, reset: Option<&str>, part: Part) -> M
                     div.event.bad[event.kind == EventKind::TaskFailed] { (event.text) }
                 }
                 @if shown.times > 1 {
-                    div.asks { (shown.times) " times so, first " (time(shown.first.at)) ", last " (time(record.at)) }
+                    div.asks { (shown.repeated()) ", first " (time(shown.first.at)) ", last " (time(record.at)) }
                 }
                 @for task in &record.asks { div.asks { "→ " (task) } }
             }

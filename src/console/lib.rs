@@ -27,7 +27,7 @@ use axum::{
     Router,
     extract::{Path, Query, State as Of},
     http::{
-        HeaderMap, HeaderName, HeaderValue,
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{
             ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
             X_CONTENT_TYPE_OPTIONS,
@@ -68,6 +68,18 @@ enum Page {
     Activity,
     Settings,
     Dead,
+}
+
+impl Page {
+    /// What is shown in its place.
+    fn without(&self, error: &ApiError) -> PageContent {
+        match self {
+            Self::Machine(called, _) if error.status() == StatusCode::NOT_FOUND => {
+                page::no_machine(called, error)
+            }
+            _ => page::failed(error),
+        }
+    }
 }
 
 /// Title and content of a page.
@@ -178,7 +190,7 @@ impl Console {
         match drawn {
             Ok(content) => guarded([], page::page(content)),
             Err(error) => {
-                let failed = page::failed(&error);
+                let failed = page.without(&error);
                 guarded([], (error.status(), page::page(failed)))
             }
         }

@@ -21,7 +21,7 @@ use dormer_views::{
     moment::{Moment, lasted},
     record::Record,
     rollout::Rollout,
-    timeline::{BETWEEN, Episode},
+    timeline::{BETWEEN, Episode, Timeline, not_stored},
     trouble::{Urgency, trouble},
 };
 use maud::{Markup, html};
@@ -37,9 +37,8 @@ struct MachinePage<'a> {
     rollout: Option<&'a Rollout>,
     explanation: Explanation,
     records: Vec<Record>,
-    episodes: Vec<Episode>,
+    timeline: Timeline,
     commands: Vec<RemoteCommand>,
-    now: u64,
     part: Part,
 }
 
@@ -58,7 +57,7 @@ pub(super) async fn read(
         .and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
     let records = history::read(api, run, part).await?;
-    let (episodes, now) = api.timeline_of(&run.id).await?;
+    let timeline = api.timeline_of(&run.id).await?;
     let commands = api.live().commands(&run.id);
     let rollout = rollout_of(&machine, snapshot, api.live());
     let from = run.seq.0.saturating_sub(explain::RECORDS_BACK).max(1);
@@ -72,9 +71,8 @@ pub(super) async fn read(
         rollout: rollout.as_ref(),
         explanation: explain::explanation(&machine, last.as_ref(), rollout.as_ref()),
         records,
-        episodes,
+        timeline,
         commands,
-        now,
         part,
     };
     Ok(PageContent {
@@ -105,7 +103,7 @@ fn page(content: &MachinePage<'_>) -> Markup {
         @if machine.status.closed.is_none() { (actions::section(machine)) }
         section.card aria-label="States" { (diagram(&machine.state, failed_in.map(MachinePhase::state))) }
         (life(content))
-        (commands::section(&machine.name, &content.commands, &content.episodes))
+        (commands::section(&machine.name, &content.commands, &content.timeline.episodes))
         section.card aria-labelledby="details" {
             h2 #details { "Details" }
             (known(machine, content.rollout))
@@ -181,27 +179,33 @@ fn step(step: &Step) -> Markup {
 fn life(content: &MachinePage<'_>) -> Markup {
     let named = |episode: &&Episode| episode.kind != BETWEEN;
     let chosen = match content.part.episode {
-        Some(seq) => content.episodes.iter().find(|episode| episode.seq == seq),
+        Some(seq) => content
+            .timeline
+            .episodes
+            .iter()
+            .find(|episode| episode.seq == seq),
         None => content
+            .timeline
             .episodes
             .iter()
             .rev()
             .find(named)
-            .or(content.episodes.last()),
+            .or(content.timeline.episodes.last()),
     };
     html! {
         section.card aria-labelledby="life" {
         h2 #life { "Timeline" }
         nav.episodes aria-label="Episodes" { ul.chips {
-            @for episode in content.episodes.iter().rev().take(EPISODES) {
+            @for episode in content.timeline.episodes.iter().rev().take(EPISODES) {
                 @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
                 li { a.chip href=(format!("{}#life", query(&[("episode", Some(&episode.seq.to_string()))])))
                     aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (time(Timestamp(episode.from))) } } }
             }
         } }
+        @if let Some(text) = not_stored(content.timeline.first_record) { p.quiet { (text) } }
         @if let Some(episode) = chosen {
-            (episode_line(episode, content.now))
-            (picture::picture(episode, content.now))
+            (episode_line(episode, content.timeline.now))
+            (picture::picture(episode, content.timeline.now))
             (picture::legend())
         } @else { p.quiet { "This episode is no longer stored." } }
         }

@@ -115,6 +115,30 @@ pub(super) fn failed(error: &ApiError) -> PageContent {
     }
 }
 
+/// Page of a machine that there is not.
+pub(super) fn no_machine(called: &str, error: &ApiError) -> PageContent {
+    let (what, _) = error.what_and_remedy();
+    let name = called.rsplit('/').next().unwrap_or(called);
+    let main = html! {
+        h1 { (what) }
+        p {
+            "A machine that was replaced has another name, and its run is deleted some time after its end. Look for the machine \
+             by a part of its name, its node or its address:"
+        }
+        ul {
+            li { a href=(format!("/{}", query(&[("q", Some(name))]))) { "Search the fleet for " (name) } }
+            li { a href="/" { "All machines" } }
+            li { a href="/activity" { "What people asked for" } }
+        }
+        p { "With the machines that are gone: " (command("dormer get machines --all")) }
+    };
+    PageContent {
+        title: format!("No machine {name}"),
+        section: Section::Fleet,
+        main,
+    }
+}
+
 /// Text, or a dash if there is none.
 pub(super) fn or_dash(text: Option<&str>) -> &str {
     text.filter(|text| !text.is_empty()).unwrap_or("–")
@@ -333,7 +357,8 @@ fn verb(action: &Action) -> String {
     capital(&action.name.replace('-', " "))
 }
 
-fn capital(word: &str) -> String {
+/// Text with a capital at its beginning.
+pub(super) fn capital(word: &str) -> String {
     let mut messages = word.chars();
     messages
         .next()
@@ -348,6 +373,19 @@ mod tests {
     use super::*;
     use dormer_proto::id::Timestamp;
     use dormer_views::run::{Heartbeat, TaskPhase};
+
+    #[test]
+    fn the_page_of_an_unknown_machine_helps_to_find_it() {
+        let error = ApiError::absent("machine", "win-old", "dormer get machines");
+        let shown = no_machine("machines/win-old", &error).main.into_string();
+        for expected in [
+            "there is no machine",
+            "href=\"/?q=win-old\"",
+            "dormer get machines --all",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+    }
 
     #[test]
     fn a_running_task_shows_its_step_and_its_progress() {

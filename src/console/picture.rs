@@ -216,12 +216,11 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
 
 /// Consecutive tasks of one name as one row.
 fn tasks(alike: &[Task], end: u64) -> Row {
-    let tries: usize = alike.iter().map(|task| task.attempts.len()).sum();
     let name = alike.first().map_or("", |task| task.name.as_str());
-    let label = match (alike.len(), tries) {
-        (1, 0 | 1) => name.to_owned(),
-        (1, tries) => format!("{name}, {tries} attempts"),
-        (times, _) => format!("{name}, {times} times"),
+    let label = match alike {
+        [one] if one.attempts_made() < 2 => name.to_owned(),
+        [one] => format!("{name}, {}", one.attempts_text()),
+        alike => format!("{name}, {} times", alike.len()),
     };
     let from = alike.first().map_or(end, |task| task.from);
     let to = alike.last().and_then(|task| task.to).unwrap_or(end);
@@ -399,6 +398,16 @@ mod tests {
     fn marks_between_full_hours_say_the_minutes() {
         let half_hours = [1, 2, 3, 4].map(|it| short(it * 1_800_000));
         assert_eq!(half_hours, ["30m", "1h", "1h30m", "2h"]);
+    }
+
+    #[test]
+    fn attempts_that_are_no_longer_stored_are_counted() {
+        let mut episode = episode();
+        let last = attempt(300, 40_000, None, None, None);
+        episode.phases[1].tasks[0].attempts = vec![last];
+        let drawn = picture(&episode, 80_000).into_string();
+        let label = "converge-host, 300 attempts (the first 299 are not shown)";
+        assert!(drawn.contains(label), "{drawn}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     PageContent, Snapshot,
     history::{self, Part},
-    page::{Section, Weight, bar, button, or_dash, percent, state, time, why},
+    page::{Section, Weight, bar, button, command, or_dash, percent, state, time, why},
     picture::{AXIS, axis},
 };
 use axum::extract::{Path, State as Of};
@@ -26,7 +26,7 @@ use dormer_views::{
     trouble,
 };
 use maud::{Markup, html};
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// Most turns drawn, the newest.
 const TURNS: usize = 24;
@@ -86,6 +86,13 @@ fn status_section(rollout: &Rollout) -> Markup {
             }
         }
         @if let Some(who) = &rollout.paused { p.note.amber { "Paused by " (who) "." } }
+        @if let Some(slot) = rollout.stopped_by() {
+            p.note.amber {
+                a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds the lease, and was "
+                (or_dash(slot.stopped.as_deref())) ": nothing else is granted. To end that: "
+                (command(&format!("dormer resume {}", slot.name)))
+            }
+        }
         @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
         @if let Some(back) = &rollout.rollback { p.note { "Rollback: " (back) } }
         @if let Some(what) = &rollout.waiting_for { p.note { "The next grant waits for " (what) "." } }
@@ -161,15 +168,8 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
 
 /// Machines that hold the lease, wait for it, count as unavailable, or are missing.
 fn machines(rollout: &Rollout) -> Markup {
-    let slots = rollout.slots.iter().map(|slot| Row {
-        uid: &slot.holder,
-        name: &slot.name,
-        cells: [
-            html! { (slot.token) },
-            time(slot.since),
-            html! { (or_dash(slot.waits_for.as_deref())) },
-        ],
-    });
+    let (vacant, holders): (Vec<&Slot>, Vec<&Slot>) =
+        rollout.slots.iter().partition(|slot| slot.vacant);
     let queue = rollout.queue.iter().map(|waiting| Row {
         uid: &waiting.uid,
         name: &waiting.name,
@@ -193,11 +193,26 @@ fn machines(rollout: &Rollout) -> Markup {
         ],
     });
     html! {
-        (list("Holders of the lease", ["Token", "Since", "Waits for"], slots))
+        (slots(&holders, "Holders of the lease"))
+        (slots(&vacant, "Gone, and the machine in its place is awaited"))
         (list("Queue for the lease", ["Place", "Away already"], queue))
         (list("Unavailable machines", ["Why"], away))
         (list("Missing machines", ["Of", "Since", "Waits for"], gaps))
     }
+}
+
+/// List of slots of the lease.
+fn slots(slots: &[&Slot], title: &str) -> Markup {
+    let rows = slots.iter().map(|slot| Row {
+        uid: &slot.holder,
+        name: &slot.name,
+        cells: [
+            html! { (slot.token) },
+            time(slot.since),
+            html! { (or_dash(slot.stopped.as_deref().or(slot.waits_for.as_deref()))) },
+        ],
+    });
+    list(title, ["Token", "Since", "Waits for"], rows)
 }
 
 /// Reason for which a machine counts as unavailable, in words. An id that only a newer dormer knows is shown as it is.
@@ -279,7 +294,7 @@ fn given_up(snapshot: &Snapshot, turn: &Turn) -> bool {
 /// Turns with the lease, to scale.
 fn turns_picture(
     turns: &[Turn],
-    names: &BTreeMap<String, String>,
+    names: &views::KnownMachines,
     given_up: &dyn Fn(&Turn) -> bool,
     now: u64,
 ) -> Markup {
@@ -301,8 +316,8 @@ fn turns_picture(
                 h2 #turns { "Turns with the lease, to scale" }
                 p.quiet { "From " (time(Timestamp(from))) " to " (time(Timestamp(to))) "." }
                 div.wide tabindex="0" role="region" aria-label="Turns, scrollable" {
-                    svg.timeline role="img" aria-label="Turns with the lease, to scale" width="100%" height=(height) {
-                        svg x="31%" width="58%" height=(height) overflow="visible" {
+                    svg.timeline.turns role="img" aria-label="Turns with the lease, to scale" width="100%" height=(height) {
+                        svg.bars x="31%" width="58%" height=(height) overflow="visible" {
                             (axis(from, to, height))
                             @for (at, turn) in shown.iter().enumerate() {
                                 @let end = turn.to.unwrap_or(now);
@@ -322,7 +337,7 @@ fn turns_picture(
                         }
                         @for (at, turn) in shown.iter().enumerate() {
                             @let end = turn.to.unwrap_or(now);
-                            svg width="30%" height=(AXIS + (at + 1) * ROW) {
+                            svg.name width="30%" height=(AXIS + (at + 1) * ROW) {
                                 text.label.whole x="4" y=(AXIS + at * ROW + 15) { (name(turn)) title { (name(turn)) } }
                                 text.label.end x="4" y=(AXIS + at * ROW + 15) { (labels[at]) title { (name(turn)) } }
                             }
@@ -351,6 +366,8 @@ mod tests {
             seq: 1,
             since: Timestamp(1_763_708_400_000).into(),
             waits_for: None,
+            vacant: false,
+            stopped: None,
         }
     }
 
@@ -415,7 +432,12 @@ mod tests {
             turn(2, 100, Some(220)),
             turn(3, 220, None),
         ];
-        let drawn = turns_picture(&turns, &BTreeMap::new(), &|turn| turn.token == 2, 300);
+        let drawn = turns_picture(
+            &turns,
+            &views::KnownMachines::default(),
+            &|turn| turn.token == 2,
+            300,
+        );
         let drawn = drawn.into_string();
         let kinds = ["good", "wait", "busy"]
             .map(|it| drawn.matches(&format!("data-kind=\"{it}\"")).count());

@@ -54,8 +54,8 @@ fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
             td data-label="Serving" { (numbers.serving) " of " (numbers.machines) }
             td data-label="Unavailable" { (rollout.unavailable) " of at most " (limit(rollout)) }
             td data-label="Holder of the lease" {
-                @if rollout.slots.is_empty() { "–" }
-                @for (at, slot) in rollout.slots.iter().enumerate() {
+                @if rollout.holders().next().is_none() { "–" }
+                @for (at, slot) in rollout.holders().enumerate() {
                     @if at > 0 { ", " }
                     a href=(format!("/machines/{}", slot.holder)) { (slot.name) }
                 }
@@ -85,8 +85,10 @@ pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
             span { (updated) " of " (machines) " updated" } ", "
             span { (rollout.unavailable) " of at most " (limit(rollout)) " unavailable" }
             @for slot in &rollout.slots {
-                ", " span { a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds \
-                 the lease" }
+                ", " span {
+                    a href=(format!("/machines/{}", slot.holder)) { (slot.name) }
+                    @if slot.vacant { " is gone, and the machine in its place is awaited" } @else { " holds the lease" }
+                }
             }
             @if queue > 0 { ", " span { (queue) " in the queue" } }
             @if let Some(why) = &rollout.held { ", " b { "no lease is granted: " (why) } }
@@ -97,10 +99,38 @@ pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::actions::tests::machine_in;
     use dormer_proto::phase::MachinePhase;
+
+    /// A rollout of the pool `windows`, with a field.
+    pub(crate) fn rollout_with(field: &str, value: impl Into<serde_json::Value>) -> Rollout {
+        let mut rollout = serde_json::json!({
+            "pool": "windows", "state": "Open", "members": 3, "joined": 1, "failed": 0, "unavailable": 1,
+            "maxUnavailable": 1, "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [],
+            "gaps": [], "awaited": [], "turnedAway": [], "machineSets": [], "run": "rollout/windows", "seq": 3,
+            "enteredSeq": 1, "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z",
+            "sinceSeconds": 312,
+        });
+        rollout[field] = value.into();
+        serde_json::from_value(rollout).expect("a rollout")
+    }
+
+    #[test]
+    fn a_machine_that_is_gone_is_no_holder_of_the_lease() {
+        let slot = |name: &str, vacant| {
+            serde_json::json!({"token": 4, "holder": name, "name": name, "marked": false, "seq": 2,
+                "since": "2026-11-21T07:00:12.000Z", "waitsFor": "win-c to be Joined", "vacant": vacant})
+        };
+        let slots = serde_json::json!([slot("win-a", true), slot("win-b", false)]);
+        let rollout = rollout_with("slots", slots);
+        let line = rollout_line(&rollout, Numbers::default()).into_string();
+        assert!(line.contains("win-a</a> is gone"), "{line}");
+        assert!(line.contains("win-b</a> holds the lease"), "{line}");
+        let page = rollouts_page(&[rollout], &[]).main.into_string();
+        assert!(page.contains("win-b") && !page.contains("win-a"), "{page}");
+    }
 
     #[test]
     fn a_machine_that_is_replaced_counts_once_in_every_number() {
@@ -112,14 +142,7 @@ mod tests {
         let goes = machine(MachinePhase::ReplacementWait, true);
         let comes = machine(MachinePhase::Probing, false);
         let serves = machine(MachinePhase::Serving, true);
-        let rollout = serde_json::from_value(serde_json::json!({
-            "pool": "windows", "state": "Open", "members": 3, "joined": 1, "failed": 0, "unavailable": 1,
-            "maxUnavailable": 1, "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [],
-            "gaps": [], "awaited": [], "turnedAway": [], "machineSets": [], "run": "rollout/windows", "seq": 3,
-            "enteredSeq": 1, "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z",
-            "sinceSeconds": 312, "typicalTurnSeconds": 60,
-        }));
-        let rollout: Rollout = rollout.expect("a rollout");
+        let rollout = rollout_with("typicalTurnSeconds", 60);
         let machines = [goes, comes, serves];
         let line = rollout_line(&rollout, Numbers::of_pool(&machines, "windows")).into_string();
         assert!(

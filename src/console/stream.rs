@@ -136,7 +136,7 @@ impl Reader {
     async fn event(&self, snapshot: &Snapshot) -> Bytes {
         let content = match self.console.draw(&self.page, snapshot).await {
             Ok(content) => content,
-            Err(error) => page::failed(&error),
+            Err(error) => self.page.without(&error),
         };
         let event = PageEvent {
             title: page::title(&content.title),

@@ -113,8 +113,13 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
         1,
         "{text}"
     );
+    let hold = json!({"why": "a disk"});
+    let (_, machine) = site.post("/machines/u1/actions/hold", &hold).await;
+    assert_eq!(machine["alsoHalted"][0]["text"], "held by ann: a disk");
     let (_, machine) = site.post("/machines/u1/actions/resume", &json!({})).await;
     assert_eq!(machine["halt"], Value::Null, "{machine}");
+    let ended = json!(["paused by ann: maintenance", "held by ann: a disk"]);
+    assert_eq!(machine["ended"], ended, "one resume ends both, and says so");
 
     let dry = json!({"dryRun": true});
     let (status, machine) = site.post("/machines/u1/actions/remove", &dry).await;

@@ -6,7 +6,7 @@ use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase
 use dormer_fleet::Fault;
 use dormer_proto::{
     checks::{CheckName, CheckResult, NodeCheck},
-    id::{Attempt, RunId, Seq, Sum, Timestamp},
+    id::{Attempt, LeaseToken, RunId, Seq, Sum, Timestamp},
     machine::{
         Blocker, ConditionFact, CsrFact, HostRef, MachineFact, MachineRef, NodeFact, Owner,
         Section, Task,
@@ -25,7 +25,7 @@ use dormer_views::{
 use dormer_workers::kubernetes::operators;
 use dormer_workflows::{
     Dormer,
-    machine::{Change, Csr, Drain, Host, How, Lease, Phase, State},
+    machine::{Change, Csr, Drain, Host, How, Lease, LeasedRequest, Phase, Retried, State, Wished},
 };
 use expect_test::expect_file;
 use serde_json::{Value, json};
@@ -424,7 +424,13 @@ fn rollout_with(fields: Value) -> Rollout {
         state: dormer_workflows::rollout::State::default().into(),
         ..run_of("rollout/windows")
     };
-    let rollout = views::rollout(&run, &BTreeMap::new(), &Live::default(), NOW).expect("a rollout");
+    let rollout = views::rollout(
+        &run,
+        &views::KnownMachines::default(),
+        &Live::default(),
+        NOW,
+    )
+    .expect("a rollout");
     let mut rollout = serde_json::to_value(rollout).expect("JSON");
     for (key, value) in fields.as_object().expect("fields") {
         rollout[key] = value.clone();
@@ -447,8 +453,8 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
     let refused = "port 22 of 10.0.0.9 refuses connections: sshd does not run (yet), or the host is still booting";
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
-    let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
-        nothing was sent to it; if the host was rightfully reinstalled: dormer trust-host-key";
+    let key = "10.0.0.9 shows another host key than the pinned one: ssh-ed25519 SHA256:DRwR6J, not ssh-ed25519 \
+        SHA256:nL6KI7; nothing was sent to it";
     let clock = "its clock is 10m behind: 2026-11-23 07:52:00 UTC on the host, 2026-11-23 08:02:00 UTC here, and 5m is \
         the limit. Run w32tm /resync on the host";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
@@ -493,6 +499,68 @@ fn others() -> Vec<(&'static str, Trouble)> {
     ]
 }
 
+/// What people do.
+#[rustfmt::skip]
+fn people() -> Vec<(&'static str, Trouble)> {
+    let asked = |state: State| State {
+        wish: Some(LeasedRequest::Drain),
+        wished: Wished {
+            by: Some("ann: a new kernel".into()),
+            at: Some(ENTERED),
+            ..Wished::default()
+        },
+        ..state
+    };
+    let leased = |state: State| State {
+        lease: Lease::Held {
+            token: LeaseToken(7),
+            over_limit: false,
+        },
+        under_lease: Some(How::Drain),
+        ..asked(state)
+    };
+    let blocked = Drain {
+        left: 2,
+        blockers: ["shop/cart-7", "shop/cart-8"]
+            .map(|pod| Blocker {
+                pod: pod.into(),
+                why: "the PodDisruptionBudget cart asks for 5 healthy pods, and 5 are healthy".into(),
+                budgets: vec!["cart".into()],
+            })
+            .to_vec(),
+        ..Drain::default()
+    };
+    let drain = Change {
+        how: How::Drain,
+        differs: vec![dormer_workflows::machine::ASKED.into()],
+        ..change()
+    };
+    let held_twice = State {
+        paused: Some("ann: a look".into()),
+        held: Some("bob: a disk".into()),
+        ..serving(Phase::Serving)
+    };
+    let mut retried = state_in(Phase::Probing);
+    retried.retried = Some(Retried {
+        at: ENTERED,
+        by: Some("ann: the firewall is open".into()),
+        failed: "probing".into(),
+        failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9"),
+        phase: "probing".into(),
+    });
+    let slot = json!([{"token": 4, "holder": "uid-b", "name": "win-b", "marked": false, "seq": 2,
+        "since": "2026-11-23T08:00:00.000Z", "waitsFor": null, "stopped": "drained by ann (a new kernel)"}]);
+    vec![
+        ("drain waits for the lease", shown_as(&asked(serving(Phase::LeaseWait(drain.clone()))), Vec::new())),
+        ("drain waits for a step", shown_as(&asked(serving(Phase::Closing)), Vec::new())),
+        ("drain that a budget holds up", shown_as(&leased(serving(Phase::Evicting(drain, blocked))), Vec::new())),
+        ("drained", shown_as(&leased(serving(Phase::Drained)), Vec::new())),
+        ("behind a drained machine", behind(json!({"slots": slot, "away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}]}))),
+        ("paused and held", shown_as(&held_twice, Vec::new())),
+        ("retried", shown_as(&retried, vec![(probe(), 2, TaskPhase::InFlight { at: ENTERED, issued: None })])),
+    ]
+}
+
 /// What the cluster and the cloud do.
 #[rustfmt::skip]
 fn clusters() -> Vec<(&'static str, Trouble)> {
@@ -523,7 +591,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("address-late", no_address("Provisioning", None)),
         ("address-late", waits(Phase::Probing, probe(), 1, "NotItsAddress", "the order names the host 10.0.0.9, and the Machine win-a has 10.0.0.12: nothing was sent to it")),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
-        ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently", &["cart"])),
+        ("budget-never", evicting("shop/cart-7", "the PodDisruptionBudget cart asks for 1 healthy pod, and 1 is healthy", &["cart"])),
         ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: delete all of them but one", &["cart", "shop"])),
         ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never", &[])),
         ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates", &[])),
@@ -561,8 +629,9 @@ fn verdict(why: &Explanation) -> String {
     let lines = why.steps.iter().map(|step| {
         let or = if step.instead { "or " } else { "" };
         match (step.line(), &step.outside) {
-            (Some(line), _) => format!("  = {or}command: {line}\n"),
-            (None, Some(kind)) => format!("  = {or}outside: {kind}\n"),
+            // A command that a person completes is one of these, too.
+            (_, Some(kind)) => format!("  = {or}outside: {kind}\n"),
+            (Some(line), None) => format!("  = {or}command: {line}\n"),
             (None, None) => panic!("{step:?} is nothing to do"),
         }
     });
@@ -653,6 +722,10 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     }
     text += "\n# And of what no fault of ours shows:\n";
     for (what, trouble) in others() {
+        text += &story(what, &trouble);
+    }
+    text += "\n# And of what people do:\n";
+    for (what, trouble) in people() {
         text += &story(what, &trouble);
     }
     text += "\n# dormer gets over these by itself:\n";

@@ -158,7 +158,8 @@ async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
         "{blockers:?}"
     );
     assert!(
-        blockers[0].contains("disruption budget strict needs 2 healthy pods and has 2"),
+        blockers[0]
+            .contains("PodDisruptionBudget strict asks for 2 healthy pods, and 2 are healthy"),
         "{blockers:?}"
     );
     // Somebody allows one: exactly one goes, and the budget is used up.

@@ -284,7 +284,7 @@ async fn the_drain_of_a_dead_node_ends_where_its_machine_is_deleted_next() {
         panic!("{first:?}")
     };
     assert!(
-        blockers.len() == 1 && blockers[0].why.contains("disruption budget strict"),
+        blockers.len() == 1 && blockers[0].why.contains("PodDisruptionBudget strict"),
         "{blockers:?}"
     );
     assert!(skipped.is_empty(), "{skipped:?}");

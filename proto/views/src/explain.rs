@@ -5,37 +5,38 @@
 
 mod advice;
 mod failing;
+mod groups;
 mod outdated;
+mod short;
+mod situation;
 mod step;
 pub mod trouble;
 
 pub use advice::{host_cure, is_connection, steps};
 pub use failing::{LastFailure, cause, failure_in, step_text};
 pub use outdated::{OutdatedMachines, outdated};
+pub use situation::{condition_text, machine_set, numbers_text, situation};
 pub use step::{Outside, Step, step_lines};
 
 use crate::{
-    machine::{Condition, Machine, MachineKind},
+    machine::{Machine, MachineKind},
     moment::{Moment, age, span},
     open_enum::OpenEnum,
-    rollout::{MachineSet, Rollout},
-    run::{Heartbeat, Task, TaskFailure},
+    rollout::Rollout,
+    run::TaskFailure,
 };
 use dormer_proto::{
     id::Timestamp,
-    machine::NAMED_ITEMS_MAX,
     phase::{MachinePhase, MachineState},
-    rollout::MEMBERS_MAX,
 };
 use failing::{Failing, failing, in_few_words, is_time_up};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use situation::waits_for;
 use trouble::{Trouble, Urgency};
 
 /// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
-/// Most differences in a sentence. The rest is a count.
-const DIFFERENCES_MAX: usize = 3;
 
 /// Explanation in parts, for lines and for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -124,6 +125,11 @@ pub fn explanation(
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     let next = known.as_ref().and_then(|it| it.next.clone());
     details.retain(|text| Some(dotless(text)) != cause.as_deref() && Some(text) != next.as_ref());
+    // A retry that is the cause is no detail.
+    details.retain(|text| {
+        let text = text.strip_prefix("It is ").map(dotless);
+        text.is_none() || text != cause.as_deref()
+    });
     // Of a step that failed the cause is the failure.
     if let Some(usual) = trouble::usual_of_late(machine) {
         let usual = span(usual);
@@ -131,6 +137,13 @@ pub fn explanation(
         if !cause.as_ref().is_some_and(|it| it.contains(&said)) {
             details.push(format!("This step usually takes {usual}."));
         }
+    }
+    let halted_seconds = trouble
+        .as_ref()
+        .filter(|_| machine.halt.is_some())
+        .and_then(|it| it.seconds(machine));
+    if let Some(text) = stopped_for(machine, halted_seconds) {
+        details.insert(0, text);
     }
     Explanation {
         kind: machine.kind.clone(),
@@ -148,10 +161,7 @@ pub fn explanation(
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
         halted: machine.halt.is_some(),
-        halted_seconds: trouble
-            .as_ref()
-            .filter(|_| machine.halt.is_some())
-            .and_then(|it| it.seconds(machine)),
+        halted_seconds,
         phase_seconds: machine
             .phase_since
             .map(|_| machine.phase_seconds())
@@ -183,8 +193,14 @@ fn known_cause(
     trouble: Option<&Trouble>,
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
-    let is_late = |it: &&Trouble| machine.phase.id() == it.code;
-    let trouble_first = trouble.filter(|it| !is_late(it) && !is_time_up(machine));
+    // A phase that waits for a person has a cause of its own.
+    let is_late = |it: &&Trouble| machine.phase.id() == it.code && it.urgency != Urgency::Person;
+    // The present attempt says more than the failure before the retry.
+    let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
+    let is_retried = trouble::is_retried(machine);
+    let failing = failing.filter(|_| attempted || !is_retried);
+    let retried_first = !is_retried || !attempted;
+    let trouble_first = trouble.filter(|it| !is_late(it) && !is_time_up(machine) && retried_first);
     let of_trouble = |it: &Trouble| KnownCause {
         text: it.cause.clone(),
         code: it
@@ -214,24 +230,24 @@ fn known_cause(
 }
 
 impl Explanation {
-    /// What follows the age of the state: the phase, and the ages of what is younger than the state.
+    /// What follows the age of the state: the phase, with its age if it is younger than the state.
     pub fn times(&self) -> String {
-        let mut text = String::new();
-        if let Some(phase) = &self.phase {
-            text += &format!(", {phase}");
-        }
+        let phase = self.phase.iter();
+        let mut text: String = phase.map(|phase| format!(", {phase}")).collect();
         if let Some(seconds) = self.phase_seconds {
             text += &format!(" for {}", span(seconds));
         }
-        match self.halted_seconds {
-            Some(seconds) => text += &format!("; stopped for {}", span(seconds)),
-            None if self.halted => {
-                text += &format!("; dormer history {} shows when it was stopped", self.name);
-            }
-            None => {}
-        }
         text
     }
+}
+
+/// Since when a person, or a label, stops it.
+fn stopped_for(machine: &Machine, seconds: Option<u64>) -> Option<String> {
+    machine.halt.as_ref()?;
+    Some(match seconds {
+        Some(seconds) => format!("It has been stopped for {}.", span(seconds)),
+        None => format!("dormer history {} shows when it was stopped.", machine.name),
+    })
 }
 
 /// Width of the headings of an explanation's lines.
@@ -332,72 +348,6 @@ fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     }
 }
 
-/// The machine's state with its cause, without advice: one sentence each.
-pub fn situation(
-    machine: &Machine,
-    last_failure: Option<&LastFailure>,
-    rollout: Option<&Rollout>,
-) -> Vec<String> {
-    let mut sentences = vec![state_sentence(machine)];
-    if let Some(quarantine) = &machine.status.quarantine {
-        let since = quarantine.since.clock(now(machine));
-        sentences.push(format!(
-            "Its run is quarantined since {since}, and nothing happens to it until it is released: {}.",
-            cause(&quarantine.code, &quarantine.why)
-        ));
-        return sentences;
-    }
-    if let Some(what) = &machine.lacks {
-        sentences.push(format!(
-            "It waits for one thing, as all machines do: {}.",
-            dotless(what)
-        ));
-        return sentences;
-    }
-    let held_up = machine.drain.as_ref();
-    let held_up = held_up.is_some_and(|drain| !drain.blockers.is_empty());
-    if let Some(failing) = failing(machine, last_failure).filter(|_| !held_up) {
-        sentences.push(sentence(&failing.cause));
-        sentences.extend(failing.next);
-    }
-    sentences.extend(waits_for(machine));
-    sentences.extend(reason(machine));
-    sentences.extend(machine.tasks.iter().filter_map(task_text));
-    sentences.extend(from_the_machine(machine));
-    sentences.extend(rollout.and_then(|rollout| turned_away(machine, rollout)));
-    sentences.extend(rollout.and_then(|rollout| queue_position(machine, rollout)));
-    sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
-    sentences.extend(version(machine));
-    sentences
-}
-
-/// That its rollout has no room for it. The rollout names the first of those; any other waits for the lease and is not in
-/// the queue.
-fn turned_away(machine: &Machine, rollout: &Rollout) -> Option<String> {
-    let most = MEMBERS_MAX as u64;
-    let named = |name: &String| *name == machine.name || *name == machine.uid;
-    let queued = rollout.queue.iter().any(|it| it.uid == machine.uid);
-    let waits = machine.phase == MachinePhase::LeaseWait && !queued;
-    let beyond = rollout.turned_away.iter().any(named) || (waits && rollout.members >= most);
-    beyond.then(|| {
-        format!(
-            "The rollout of pool {} has room for {most} machines and none for this one: dormer does not upgrade it \
-             until another machine of the pool is gone.",
-            rollout.pool
-        )
-    })
-}
-
-/// Its place in the queue for the lease.
-fn queue_position(machine: &Machine, rollout: &Rollout) -> Option<String> {
-    let waiting = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
-    Some(format!(
-        "It is number {} of {} in the queue for the lease.",
-        waiting.position,
-        rollout.queue.len()
-    ))
-}
-
 /// Its state, and since when; for a failed machine, the cause.
 fn state_sentence(machine: &Machine) -> String {
     match &machine.failure {
@@ -442,147 +392,6 @@ fn since_when(machine: &Machine) -> String {
     format!("{name} has been {state}{phase} for {long}, since {since}")
 }
 
-fn waits_for(machine: &Machine) -> Option<String> {
-    // A failed machine waits for a person, as the next step shows.
-    let what = machine.waiting_for.as_ref()?;
-    (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
-}
-
-/// Reason for its state, if neither the headline nor its wait contains it.
-fn reason(machine: &Machine) -> Option<String> {
-    if machine.failure.is_some() {
-        return None;
-    }
-    if let [_, ..] = machine.differs.as_slice() {
-        return Some(what_differs(machine));
-    }
-    let blockers = machine.drain.as_ref().map_or(0, |it| it.blockers.len());
-    // The description of the drain already names the only pod that blocks it.
-    if blockers == 1 {
-        return None;
-    }
-    let reason = dotless(machine.reason.as_ref()?);
-    Some(format!("Reason: {reason}."))
-}
-
-/// Planned changes; of a long list the first ones.
-fn what_differs(machine: &Machine) -> String {
-    let Machine { differs, name, .. } = machine;
-    let named = &differs[..differs.len().min(DIFFERENCES_MAX)];
-    let more = differs.len() - named.len();
-    let more = match more {
-        0 => String::new(),
-        // A worker names no more.
-        more if differs.len() >= NAMED_ITEMS_MAX => {
-            format!(" and {more} or more others (dormer plan {name})")
-        }
-        more => format!(" and {more} more (dormer plan {name})"),
-    };
-    format!("What is to change: {}{more}.", named.join(", "))
-}
-
-/// The attempt that runs.
-fn task_text(task: &Task) -> Option<String> {
-    if task.failure.is_some() {
-        return None;
-    }
-    let step = step_text(&task.name);
-    let attempt = task.attempt;
-    // Of its limits, the one that ends it first.
-    let of = task.limit().filter(|_| task.ends.is_none());
-    let of = of.map_or_else(String::new, |max| format!(" of {max}"));
-    let long = task
-        .since_seconds
-        .map_or_else(String::new, |seconds| format!(" for {}", span(seconds)));
-    let progress = task.heartbeat.as_ref().map(progress);
-    let progress = progress.unwrap_or_default();
-    Some(format!(
-        "{step} has been running{long}, attempt {attempt}{of}{progress}."
-    ))
-}
-
-fn progress(heartbeat: &Heartbeat) -> String {
-    let Heartbeat { worker, step, .. } = heartbeat;
-    if step.is_empty() {
-        return String::new();
-    }
-    let amount = heartbeat.amount();
-    let amount = amount.map_or_else(String::new, |amount| format!(", {amount}"));
-    format!(", on worker {worker}, step {step}{amount}")
-}
-
-/// State of the Machine object itself.
-fn from_the_machine(machine: &Machine) -> Vec<String> {
-    let mut texts = Vec::new();
-    let phase = machine.machine_phase.as_deref();
-    if let Some(phase) = phase.filter(|phase| *phase != "Running") {
-        texts.push(format!("Its Machine is in phase {phase}."));
-    }
-    if let Some(error) = &machine.machine_error {
-        texts.push(format!("The Machine's error: {}.", dotless(error)));
-    }
-    let conditions = machine.machine_conditions.iter();
-    texts.extend(conditions.map(|it| sentence(&format!("Its condition {}", condition_text(it)))));
-    texts
-}
-
-/// `MachineCreation is False (MachineCreationFailed): no room`.
-pub fn condition_text(condition: &Condition) -> String {
-    let Condition {
-        kind,
-        status,
-        reason,
-        message,
-    } = condition;
-    let mut text = format!("{kind} is {status}");
-    if !reason.is_empty() {
-        text += &format!(" ({reason})");
-    }
-    if !message.is_empty() {
-        text += &format!(": {message}");
-    }
-    text
-}
-
-/// Numbers of its MachineSet, if one falls short and the machine waits.
-fn numbers(machine: &Machine, rollout: &Rollout) -> Option<String> {
-    machine.waiting_for.as_ref()?;
-    let set = machine_set(machine, rollout).filter(|set| set.falls_short())?;
-    Some(format!("Its MachineSet {}.", numbers_text(set)))
-}
-
-/// The machine's own MachineSet among its rollout's.
-pub fn machine_set<'a>(machine: &Machine, rollout: &'a Rollout) -> Option<&'a MachineSet> {
-    let owner = machine.machine_set()?;
-    rollout.machine_sets.iter().find(|set| set.name == owner)
-}
-
-/// `windows has 2 of 3 Machines, 1 ready, 1 available`.
-pub fn numbers_text(set: &MachineSet) -> String {
-    let known = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |it| it.to_string());
-    format!(
-        "{} has {} of {} Machines, {} ready, {} available",
-        set.name,
-        known(set.machines),
-        set.replicas,
-        known(set.ready),
-        known(set.available)
-    )
-}
-
-fn version(machine: &Machine) -> Option<String> {
-    Some(match (&machine.version, &machine.desired_version) {
-        (Some(version), Some(desired)) if version == desired => {
-            format!("It carries the desired version, {version}.")
-        }
-        (Some(version), Some(desired)) => {
-            format!("It carries version {version}; {desired} is desired.")
-        }
-        (None, Some(desired)) => format!("Its desired version is {desired}."),
-        _ => return None,
-    })
-}
-
 /// Time of the server when it rendered the machine.
 fn now(machine: &Machine) -> Timestamp {
     let Moment(since) = machine.status.since;
@@ -599,10 +408,11 @@ fn dotless(text: &str) -> &str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use super::{situation::task_text, *};
     use crate::{
         machine::{CordonedBy, PhaseFailure},
         record::{Event, EventKind, Record},
+        run::{Heartbeat, Task},
     };
     use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
@@ -747,10 +557,9 @@ pub(crate) mod tests {
         let lines = explanation(&machine, None, None).lines();
         let since = lines.lines().find(|it| it.starts_with("State:"));
         let since = since.unwrap_or_default();
-        assert!(
-            since.ends_with("serving; dormer history m shows when it was stopped"),
-            "{lines}"
-        );
+        assert!(since.ends_with("for 5m12s, serving"), "{lines}");
+        let details = "Details: dormer history m shows when it was stopped.";
+        assert!(lines.contains(details), "{lines}");
         let mut known = machine;
         let now = now(&known);
         if let Some(halt) = &mut known.halt {
@@ -758,7 +567,7 @@ pub(crate) mod tests {
         }
         let lines = explanation(&known, None, None).lines();
         assert!(
-            lines.contains("for 5m12s, serving; stopped for 4s"),
+            lines.contains("Details: It has been stopped for 4s."),
             "{lines}"
         );
         let serving = explanation(&machine_in(MachinePhase::Serving), None, None);

@@ -57,7 +57,8 @@ pub struct Machine {
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub phase_text: String,
-    /// Time at which it entered its phase; absent if that is older than the dormer process that answers.
+    /// Time at which it entered its phase; absent if an older build wrote that record, and the dormer process that answers did
+    /// not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_since: Option<Moment>,
     /// Seconds that this step usually takes on the pool's machines: the median of the last successes of at least three of them.
@@ -107,6 +108,18 @@ pub struct Machine {
     pub owner: Option<String>,
     /// Halt of the machine, if a person stopped it.
     pub halt: Option<Halt>,
+    /// Further halts. A resume ends a pause and a hold together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_halted: Vec<Halt>,
+    /// What a person asked for that needs the lease, until that is done or ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+    /// Failure of the step that is tried again, until that step has succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried: Option<Retried>,
+    /// In the answer to a resume: what that ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
     /// Why its host could not be compared with what is desired, the last time.
     #[serde(default)]
     pub not_compared: Option<TaskFailure>,
@@ -222,6 +235,24 @@ impl Machine {
         self.owner.as_deref()?.strip_prefix("MachineSet/")
     }
 
+    /// Its halts, the strongest first.
+    pub fn halts(&self) -> impl Iterator<Item = &Halt> {
+        self.halt.iter().chain(&self.also_halted)
+    }
+
+    /// Condition that a request waits for. `None`: nothing was asked for, or it is being done.
+    pub fn asked_waits_for(&self) -> Option<String> {
+        self.asked.as_ref().filter(|asked| !asked.begun)?;
+        let halted = self.halt.is_some();
+        Some(match self.phase.known() {
+            Some(MachinePhase::LeaseWait) => "the rollout's lease".to_owned(),
+            Some(MachinePhase::Failed) => "a retry of the step that failed".to_owned(),
+            Some(MachinePhase::OwnerWait) => "a MachineSet that replaces the machine".to_owned(),
+            Some(MachinePhase::Serving) if halted => "the end of its halt".to_owned(),
+            _ => format!("the present step ({})", self.phase_text),
+        })
+    }
+
     /// Whether it is in service: its Node has joined, and is not known to be down.
     pub fn serves(&self) -> bool {
         let here = self.state == MachineState::Joined && self.status.closed.is_none();
@@ -308,6 +339,72 @@ pub struct Condition {
 }
 
 listed! {
+    /// Request of a person that needs the lease.
+    pub enum AskedFor {
+        /// The node is cordoned and drained until the machine is resumed.
+        Drain = "drain",
+        /// A new machine replaces it.
+        Recreate = "recreate",
+    }
+}
+
+/// Request of a person that needs the lease. It may wait for that, or for the present step to end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Asked {
+    /// What was asked for.
+    pub what: OpenEnum<AskedFor>,
+    /// Person and reason; absent if an older build took the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Moment>,
+    /// Whether it is being done, or done and not ended yet, as a drain. Otherwise it waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
+}
+
+impl Asked {
+    /// The request and its person: `drain asked for by ann (a new kernel)`.
+    pub fn text(&self) -> String {
+        let what = match self.what.known() {
+            Some(AskedFor::Drain) => "drain",
+            Some(AskedFor::Recreate) => "replacement",
+            None => self.what.id(),
+        };
+        format!("{what} asked for by {}", self.person())
+    }
+
+    /// The person, and the reason in parentheses: `ann (a new kernel)`.
+    pub fn person(&self) -> String {
+        person(self.by.as_deref())
+    }
+}
+
+/// Person of a text `PERSON: REASON`, with the reason in parentheses.
+pub fn person(by: Option<&str>) -> String {
+    match by.map(|by| by.split_once(": ").ok_or(by)) {
+        Some(Ok((who, why))) => format!("{who} ({why})"),
+        Some(Err(who)) => who.to_owned(),
+        None => "a person".to_owned(),
+    }
+}
+
+/// Failure after which a machine continues.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Retried {
+    /// When it continued.
+    pub at: Moment,
+    /// Person who asked for that, and reason; absent: the cause of the failure had changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why it had failed.
+    #[serde(flatten)]
+    pub failure: PhaseFailure,
+}
+
+listed! {
     /// Kind of a halt.
     pub enum HaltKind {
         /// A person paused it.
@@ -328,7 +425,7 @@ pub struct Halt {
     pub by: Option<String>,
     /// All of it in words.
     pub text: String,
-    /// Time at which it began; absent if it is older than the dormer process that answers.
+    /// Time at which it began; absent if an older build wrote that record, and the dormer process that answers did not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Moment>,
 }

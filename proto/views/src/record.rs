@@ -24,6 +24,8 @@ listed! {
         SignalReceipted = "signal-receipted",
         /// A signal of this run was refused.
         SignalRefused = "signal-refused",
+        /// The rollout granted its lease to a machine.
+        LeaseGranted = "lease-granted",
         /// A person requested an action.
         Requested = "requested",
         /// A person sent the run back to an earlier record.
@@ -121,6 +123,20 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
+    /// How often its failure came: `attempts 45 to 300`, or `3 times so` where attempts are not numbered in a row.
+    pub fn repeated(&self) -> String {
+        let attempt = |record: &Record| record.events.iter().find_map(|event| event.attempt);
+        let span = attempt(self.first).zip(attempt(self.record));
+        let in_a_row = |&(first, last): &(u64, u64)| {
+            last.checked_sub(first)
+                .is_some_and(|more| more + 1 == self.times as u64)
+        };
+        match span.filter(in_a_row) {
+            Some((first, last)) => format!("attempts {first} to {last}"),
+            None => format!("{} times so", self.times),
+        }
+    }
+
     /// Its events: without internal ones, unless `all` are asked for, or nothing else tells why the record is there. A
     /// timer before a task that was ordered says nothing; one that ended a step is named.
     pub fn events(&self, all: bool) -> impl Iterator<Item = &Event> {
@@ -234,6 +250,9 @@ mod tests {
             .collect();
         assert_eq!(seen, [(1, 1, 1), (2, 6, 3), (7, 7, 1)]);
         assert_eq!(left_out, 2);
+        assert_eq!(rows[1].repeated(), "3 times so", "attempts 2, 4 and 6");
+        let late = [failed(45, "DiskFull"), due(46), failed(46, "DiskFull")];
+        assert_eq!(shown(&late, false).0[0].repeated(), "attempts 45 to 46");
         let (rows, left_out) = shown(&records, true);
         assert_eq!((rows.len(), left_out), (7, 0), "all of them");
 

@@ -120,6 +120,30 @@ pub struct Slot {
     pub since: Moment,
     /// What the slot waits for, once the holder's Machine is gone.
     pub waits_for: Option<String>,
+    /// Whether the holder's Machine is gone and has returned the lease: the slot stays taken until the machine in its place
+    /// serves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vacant: bool,
+    /// How a person stopped the holder, which keeps the lease until it is resumed: `drained by ann (a new kernel)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+}
+
+impl Rollout {
+    /// Slots whose machines hold the lease. The machine of another slot is gone.
+    pub fn holders(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| !slot.vacant)
+    }
+
+    /// Holder that a person stopped, if no turn goes on and no place is left: nothing is granted until the machine is resumed.
+    pub fn stopped_by(&self) -> Option<&Slot> {
+        let full = self
+            .max_unavailable
+            .is_none_or(|max| self.unavailable >= max);
+        let mut slots = self.slots.iter();
+        let all = slots.all(|slot| slot.stopped.is_some());
+        self.slots.first().filter(|_| full && all)
+    }
 }
 
 /// A machine that another client deleted and that is not replaced yet.

@@ -122,6 +122,35 @@ impl AttemptResult {
     }
 }
 
+/// That a run's first records are no longer stored, and where they can be seen. `None`: they are stored.
+pub fn not_stored(first_record: u64) -> Option<String> {
+    (first_record > 1).then(|| {
+        format!(
+            "Records before {first_record} are not shown: a store keeps the last 256 of each run. The log of dormer run, and its \
+             traces, have the earlier ones."
+        )
+    })
+}
+
+impl Task {
+    /// Number of its attempts so far, with those whose records are no longer stored.
+    pub fn attempts_made(&self) -> u64 {
+        self.attempts.last().map_or(0, |last| last.attempt)
+    }
+
+    /// Number of its attempts in words: `3 attempts`, `300 attempts (the first 44 are not shown)`.
+    pub fn attempts_text(&self) -> String {
+        let made = self.attempts_made();
+        let first = self.attempts.first().map_or(1, |first| first.attempt);
+        let many = if made == 1 { "" } else { "s" };
+        match first {
+            0 | 1 => format!("{made} attempt{many}"),
+            2 => format!("{made} attempts (the first one is not shown)"),
+            first => format!("{made} attempts (the first {} are not shown)", first - 1),
+        }
+    }
+}
+
 impl Attempt {
     /// Result in words, or that it is in progress.
     pub fn result_text(&self) -> &str {
@@ -188,6 +217,40 @@ mod tests {
             to,
             tasks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn attempts_whose_records_are_no_longer_stored_count() {
+        let attempt = |attempt| Attempt {
+            attempt,
+            from: 0,
+            to: None,
+            result: None,
+            worker: None,
+            detail: None,
+            wait: None,
+        };
+        let task = |attempts: &[u64]| Task {
+            id: "3.0".into(),
+            name: "probe".into(),
+            from: 0,
+            to: None,
+            attempts: attempts.iter().map(|it| attempt(*it)).collect(),
+        };
+        assert_eq!(task(&[]).attempts_text(), "0 attempts");
+        assert_eq!(task(&[1]).attempts_text(), "1 attempt");
+        assert_eq!(task(&[1, 2]).attempts_text(), "2 attempts");
+        let cut = task(&[45, 46, 47]);
+        assert_eq!(
+            cut.attempts_text(),
+            "47 attempts (the first 44 are not shown)"
+        );
+        let said = not_stored(45).unwrap_or_default();
+        assert!(
+            said.starts_with("Records before 45 are not shown"),
+            "{said}"
+        );
+        assert_eq!((not_stored(1), not_stored(0)), (None, None));
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl Publisher {
                 .map_err(|error| error.what_and_remedy().0.to_owned())?;
             views::names(&all)
         } else {
-            BTreeMap::new()
+            views::KnownMachines::default()
         };
         Ok(Some(Change::of(&self.api, &found, &names)))
     }

@@ -2,7 +2,7 @@
 //! once, whichever process writes it and however often.
 
 use super::Settings;
-use crate::SharedRun;
+use crate::{SharedRun, views::KnownMachines};
 use dormer_engine_core::Run;
 use dormer_proto::{
     id::{LeaseToken, RunId, Seq, Timestamp},
@@ -96,7 +96,7 @@ impl SentEvents {
         state: &rollout::State,
         now: Timestamp,
         settings: &Settings,
-        names: &BTreeMap<String, String>,
+        names: &KnownMachines,
     ) -> Vec<EventText> {
         let slots = state.view().slots;
         let held: BTreeSet<LeaseToken> = slots.iter().map(|slot| slot.token).collect();

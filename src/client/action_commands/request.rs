@@ -202,6 +202,11 @@ pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun)
 /// Answer in one line: the finished action, the run's state, and the condition that it waits for.
 fn answer_line(what: &str, run: &AnyRun) -> String {
     let mut line = format!("{}: {what}", run.name());
+    // A resume ends a pause, a hold and a drain together.
+    let ended = run.as_machine().map_or(&[][..], |it| &it.ended);
+    if !ended.is_empty() {
+        line += &format!(" (it was {})", ended.join("; "));
+    }
     if !run.state().eq_ignore_ascii_case(what) {
         line += &format!("; now {}", run.state());
     }
@@ -218,7 +223,7 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
-    use dormer_views::actions::{PAUSE_POOL, RESET, RETRY, ROLLBACK};
+    use dormer_views::actions::{PAUSE_POOL, RESET, RESUME, RETRY, ROLLBACK};
     use serde_json::json;
 
     #[test]
@@ -255,6 +260,13 @@ mod tests {
         assert_eq!(
             answer_text(&RETRY, &asked, &answer),
             "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
+        );
+        let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
+            "ended": ["paused by ann: a look", "held by bob: a disk"]});
+        let answer = AnyRun::Machine(Box::new(machine_with(ended)));
+        assert_eq!(
+            answer_text(&RESUME, &asked, &answer),
+            "win-1: resumed (it was paused by ann: a look; held by bob: a disk); now Joined (serving)"
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
         assert_eq!(answer_text(&PAUSE_POOL, &asked, &answer), "windows: paused");

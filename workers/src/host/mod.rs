@@ -402,13 +402,11 @@ impl<C: Cluster> HostExecutor<C> {
 
 fn pins_differ(host: &HostRef, pin: &str, noted: &str) -> Failure {
     let message = format!(
-        "the host key pinned for {} is {}, and its Machine's annotation {} says {}: nothing was sent to it; once you know \
-         which is right: dormer trust-host-key {} --fingerprint",
+        "the host key pinned for {} is not the one of its Machine's annotation {}: {}, not {}; nothing was sent to it",
         host.address,
-        fingerprint(pin),
         cluster::HOST_KEY,
-        fingerprint(noted),
-        host.machine.name
+        fingerprint(pin),
+        fingerprint(noted)
     );
     Failure::lasting("HostKeyChanged", message)
 }

@@ -78,7 +78,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Budget(why) => f.write_str(why),
+            Self::Budget(why) => f.write_str(&budget_text(why).unwrap_or_else(|| why.clone())),
             Self::Budgets { names, said } if names.is_empty() => {
                 write!(f, "{said} Delete all of its budgets but one")
             }
@@ -98,6 +98,28 @@ impl fmt::Display for Refusal {
             Self::Broken(said) => write!(f, "the API server cannot evict it: {said}"),
         }
     }
+}
+
+/// A budget's refusal in words of one's own. The API server's sentence, "The disruption budget NAME needs N healthy pods and has
+/// M currently", reads like a contradiction while pods that were just evicted still count as healthy (`status.disruptedPods`,
+/// pkg/registry/core/pod/storage/eviction.go). `None`: another sentence.
+fn budget_text(why: &str) -> Option<String> {
+    let rest = why.strip_prefix("The disruption budget ")?;
+    let (name, rest) = rest.split_once(" needs ")?;
+    let (needs, rest) = rest.split_once(" healthy pods and has ")?;
+    let has = rest.strip_suffix(" currently")?;
+    let (needed, healthy): (u64, u64) = (needs.parse().ok()?, has.parse().ok()?);
+    let asks = match needed {
+        1 => format!("the PodDisruptionBudget {name} asks for 1 healthy pod"),
+        _ => format!("the PodDisruptionBudget {name} asks for {needed} healthy pods"),
+    };
+    Some(match healthy {
+        _ if healthy > needed => {
+            format!("{asks}; {healthy} were counted, and those that were just evicted still count")
+        }
+        1 => format!("{asks}, and 1 is healthy"),
+        _ => format!("{asks}, and {healthy} are healthy"),
+    })
 }
 
 /// The budgets that match a pod, by name and in order.

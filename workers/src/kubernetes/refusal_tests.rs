@@ -20,6 +20,10 @@ fn meant(code: u16, message: &str, cause: Option<(&str, &str)>) -> Option<String
 #[test]
 fn each_refusal_says_what_holds_the_pod_and_what_mends_it() {
     let budget = "The disruption budget strict needs 2 healthy pods and has 2 currently";
+    let full = "the PodDisruptionBudget strict asks for 2 healthy pods, and 2 are healthy";
+    let behind = "The disruption budget strict needs 5 healthy pods and has 6 currently";
+    let since = "the PodDisruptionBudget strict asks for 5 healthy pods; 6 were counted, and those that were just evicted";
+    let other = "The disruption budget strict is still being processed by the server.";
     let violated = "Cannot evict pod as it would violate the pod's disruption budget.";
     let twice = "This pod has more than one PodDisruptionBudget, which the eviction subresource \
                  does not support.";
@@ -29,7 +33,9 @@ fn each_refusal_says_what_holds_the_pod_and_what_mends_it() {
     let policy = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: no";
     let fails = r#"Internal error occurred: failed calling webhook "guard.example.com": timeout"#;
     for (code, message, cause, why) in [
-        (429, violated, Some(("DisruptionBudget", budget)), budget),
+        (429, violated, Some(("DisruptionBudget", budget)), full),
+        (429, violated, Some(("DisruptionBudget", behind)), since),
+        (429, violated, Some(("DisruptionBudget", other)), other),
         (429, violated, Some(("DisruptionBudget", "")), violated),
         (500, twice, None, "Delete all of its budgets but one"),
         (

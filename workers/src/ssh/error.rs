@@ -37,8 +37,7 @@ pub enum SshError {
     Auth(String, String),
     /// Another host key than the pinned one.
     #[error(
-        "{address} shows the host key {}, not the pinned {}: nothing was sent to it; if the host was rightfully \
-         reinstalled: dormer trust-host-key",
+        "{address} shows another host key than the pinned one: {}, not {}; nothing was sent to it",
         fingerprint(shown),
         fingerprint(pinned)
     )]

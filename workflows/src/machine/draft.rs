@@ -4,7 +4,7 @@ use super::{
     Machine,
     phase::{Phase, Timer},
     policy,
-    state::{Lease, State},
+    state::{Halt, Lease, State},
     table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
@@ -12,6 +12,7 @@ use dormer_proto::{
     id::Timestamp,
     machine::{Blocker, Task},
     message::Failure,
+    phase::{Listed, MachinePhase},
     rollout,
 };
 
@@ -25,15 +26,19 @@ const SKIPPED_NAMED: usize = 3;
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
     pub(super) s: State,
+    /// Phase and halts before the decision.
+    before: (MachinePhase, Vec<Halt>),
     commands: Vec<Command<Machine>>,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, mut s: State) -> Self {
         s.take_over_halt();
+        let before = (s.phase.id(), s.halts());
         Self {
             now,
             s,
+            before,
             commands: Vec::new(),
         }
     }
@@ -57,7 +62,7 @@ impl<'a> Draft<'a> {
         let report = self.s.report();
         let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
         let known = self.s.machine.is_some() && !over;
-        self.s.halt = self.s.halts().into_iter().next();
+        self.note_times();
         if known && !self.s.ignored() && self.s.reported.as_ref() != Some(&report) {
             self.report_to_rollout(rollout::Signal::Member(report.clone()));
             self.s.reported = Some(report);
@@ -66,6 +71,21 @@ impl<'a> Draft<'a> {
             state: self.s,
             commands: self.commands,
         }
+    }
+
+    /// Notes since when the phase and the halts last, and forgets a failure once its step has succeeded or failed again.
+    fn note_times(&mut self) {
+        let phase = self.s.phase.id();
+        let halts = self.s.halts();
+        let (phase_before, halts_before) = &self.before;
+        if *phase_before != phase {
+            self.s.phase_since = Some(self.now.at);
+        }
+        if *halts_before != halts {
+            self.s.halted_since = Some(self.now.at).filter(|_| !halts.is_empty());
+        }
+        self.s.halt = halts.into_iter().next();
+        self.s.retried = self.s.retried.take().filter(|it| it.phase == phase.id());
     }
 
     pub(super) fn push(&mut self, command: Command<Machine>) {

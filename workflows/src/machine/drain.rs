@@ -8,7 +8,7 @@ use super::{
     requests::name,
     serve::repair,
     stage::{News, Request},
-    state::{Change, Drain, How, Lease, LeasedRequest},
+    state::{ASKED, Change, Drain, How, Lease, LeasedRequest},
     table::TaskKind,
 };
 use dormer_engine_core::{Command, Sender};
@@ -294,7 +294,7 @@ impl DrainPhase {
                 draft.s.note = Some(note.into());
                 draft.enter(Phase::Opening(Change {
                     how: How::Drain,
-                    differs: vec!["a person asked for it".into()],
+                    differs: vec![ASKED.into()],
                     repair: false,
                     anew: true,
                 }));

@@ -7,7 +7,7 @@ use super::{
     phase::{Phase, Timer},
     removal,
     stage::{News, Request},
-    state::Change,
+    state::{ASKED, Change, Retried},
 };
 use dormer_engine_core::Command;
 use dormer_proto::machine::ChangeClass;
@@ -140,7 +140,7 @@ impl EndedPhase {
             // A machine that failed before it ever served, or while it served, may be replaced as well.
             (Self::Failed { .. }, Request::Wish) if draft.s.lease.token().is_none() => {
                 let how = draft.s.how(ChangeClass::Replace);
-                let differs = vec!["a person asked for it".into()];
+                let differs = vec![ASKED.into()];
                 draft.want(Change {
                     how,
                     differs,
@@ -187,8 +187,22 @@ impl Draft<'_> {
         }
     }
 
-    /// Continues from the step that failed, as it was begun.
+    /// Continues from the step that failed, and remembers the failure until the step has succeeded.
     pub(super) fn go_on_from(&mut self, phase: Phase) {
+        let failed = self.s.phase.failed();
+        let failed = failed.map(|(from, failure)| (from.id(), failure.clone()));
+        self.take_up(phase);
+        self.s.retried = failed.map(|(failed, failure)| Retried {
+            at: self.now.at,
+            by: None,
+            failed: failed.to_string(),
+            failure,
+            phase: self.s.phase.id().to_string(),
+        });
+    }
+
+    /// Takes a step up as it was begun.
+    fn take_up(&mut self, phase: Phase) {
         let held = self.s.lease.token().is_some();
         // A lease granted meanwhile is closed and returned, if the step does not use it.
         if held && phase.joined() && phase != Phase::Closing {

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     phase::Phase,
-    state::{Change, How, Lease},
+    state::{ASKED, Change, How, Lease},
 };
 use dormer_engine_core::Command;
 use dormer_proto::{
@@ -35,7 +35,7 @@ impl Draft<'_> {
             let how = self.s.how(ChangeClass::Drain);
             self.want(Change {
                 how,
-                differs: vec!["a person asked for it".into()],
+                differs: vec![ASKED.into()],
                 repair: false,
                 anew: false,
             });

@@ -13,12 +13,12 @@ use dormer_proto::{id::LeaseToken, machine::Signal};
 impl Draft<'_> {
     pub(super) fn signalled(&mut self, from: &Sender, signal: Signal) {
         match signal {
-            Signal::Retry => self.retry(),
+            Signal::Retry => self.retry(from),
             Signal::Pause => self.pause(from),
             Signal::Resume => self.resume(),
             Signal::Hold => self.hold(from),
-            Signal::Drain => self.wish(LeasedRequest::Drain),
-            Signal::Recreate => self.wish(LeasedRequest::Recreate),
+            Signal::Drain => self.wish(from, LeasedRequest::Drain),
+            Signal::Recreate => self.wish(from, LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
             Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
             Signal::Remove => self.remove(from),
@@ -30,11 +30,14 @@ impl Draft<'_> {
     }
 
     /// Continues from the step that failed. In any other state there is nothing to retry.
-    fn retry(&mut self) {
+    fn retry(&mut self, by: &Sender) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
             self.s.note = None;
             self.recheck_csrs();
             self.go_on_from(*from);
+            if let Some(retried) = &mut self.s.retried {
+                retried.by = Some(name(by));
+            }
         }
     }
 
@@ -59,7 +62,7 @@ impl Draft<'_> {
         self.is_asked(Request::Hold);
     }
 
-    fn wish(&mut self, wish: LeasedRequest) {
+    fn wish(&mut self, by: &Sender, wish: LeasedRequest) {
         if self.s.ignored() {
             let note = "nothing is done while the Machine is labelled to be ignored: ask again when the label is gone";
             self.s.note = Some(note.into());
@@ -73,6 +76,7 @@ impl Draft<'_> {
         }
         self.s.wish = Some(wish);
         self.s.wished = Wished {
+            by: Some(name(by)),
             at: Some(self.now.at),
             over_cordon: self.s.is_cordoned_by_others(),
             begun: false,
@@ -116,7 +120,7 @@ impl Draft<'_> {
         let for_the_key = failed.is_some_and(|(_, failure)| failure.code == "HostKeyChanged");
         if for_the_key {
             self.s.host.pin = Some(fingerprint.clone());
-            self.retry();
+            self.retry(from);
         }
         self.s.note = Some(format!(
             "the host key {fingerprint} is trusted, says {}",

@@ -8,6 +8,7 @@ use dormer_proto::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
         Owner, RECREATING, TokenMark,
     },
+    message::Failure,
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::{MemberReport, NotCompared},
 };
@@ -18,12 +19,21 @@ use std::{collections::BTreeMap, fmt};
 /// Most pending CSRs that a run keeps; a kubelet never has as many at once.
 pub const CSRS_MAX: usize = 16;
 
+/// What differs where a person asked for a change.
+pub const ASKED: &str = "a person asked for it";
+
 /// State of a machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
     /// Its phase.
     pub phase: Phase,
+    /// When it entered its phase. `None`: an older build wrote that record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_since: Option<Timestamp>,
+    /// When its present halts began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halted_since: Option<Timestamp>,
     /// Its Machine, as last observed.
     pub machine: Option<MachineFact>,
     /// Its Node, as last observed.
@@ -93,6 +103,9 @@ pub struct State {
     /// Time of the first check of its Node in the present phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked_since: Option<Timestamp>,
+    /// Failure of the step that is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried: Option<Retried>,
     /// Whether its Machine is gone. If a run has ended and this is false, a person closed it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub machine_gone: bool,
@@ -137,10 +150,29 @@ impl Removal {
     }
 }
 
+/// Failure after which the machine continues, until the step that failed has succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retried {
+    /// When it continued.
+    pub at: Timestamp,
+    /// Person who asked for that, and reason. `None`: another address, boot or version was a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Phase that failed.
+    pub failed: String,
+    /// Why.
+    pub failure: Failure,
+    /// Phase that it continues in.
+    pub phase: String,
+}
+
 /// When a person's request came, and how far it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wished {
+    /// Person who asked, and reason. `None`: an older build took the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// When it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,

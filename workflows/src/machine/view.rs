@@ -2,7 +2,7 @@
 
 use super::{
     phase::Phase,
-    state::{Change, Drain, Halt, Lease, State},
+    state::{Change, Drain, Halt, How, Lease, LeasedRequest, Retried, State},
 };
 use dormer_proto::{
     checks::NodeCheck,
@@ -28,6 +28,8 @@ pub struct View {
     pub uid: String,
     /// Phase, and with it the state.
     pub phase: MachinePhase,
+    /// When it entered the phase, if that is known.
+    pub phase_since: Option<Timestamp>,
     /// Reason for its state, if there is more to say.
     pub reason: Option<String>,
     /// Failed step and its failure, of a machine that is Failed.
@@ -66,8 +68,16 @@ pub struct View {
     pub machine_conditions: Vec<ConditionFact>,
     /// Who owns the Machine: `MachineSet/name`.
     pub owner: Option<String>,
-    /// Reason that nothing new starts on it.
+    /// Reason that nothing new starts on it, the strongest of them.
     pub halt: Option<Halt>,
+    /// Further reasons.
+    pub also_halted: Vec<Halt>,
+    /// When the reasons began, if that is known.
+    pub halted_since: Option<Timestamp>,
+    /// What a person asked for, and dormer has not ended yet.
+    pub asked: Option<Asked>,
+    /// Failure of the step that is tried again.
+    pub retried: Option<Retried>,
     /// Why its host could not be compared the last time.
     pub not_compared: Option<NotCompared>,
     /// First check that its Node fails, while it is checked before it counts as joined.
@@ -88,6 +98,19 @@ pub struct View {
     pub created: Option<Timestamp>,
 }
 
+/// Request of a person that needs the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// What is to be done.
+    pub what: LeasedRequest,
+    /// Person, and reason; `None`: an older build took the request.
+    pub by: Option<String>,
+    /// When.
+    pub at: Option<Timestamp>,
+    /// Whether the change under the lease is what was asked for.
+    pub begun: bool,
+}
+
 impl State {
     /// View of this machine.
     #[must_use]
@@ -100,6 +123,7 @@ impl State {
             namespace: reference.namespace,
             uid: reference.uid,
             phase: self.phase.id(),
+            phase_since: self.phase_since,
             reason: self.reason(),
             failure: self
                 .phase
@@ -131,6 +155,10 @@ impl State {
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halts().into_iter().next(),
+            halted_since: self.halted_since,
+            also_halted: self.halts().into_iter().skip(1).collect(),
+            asked: self.asked(),
+            retried: self.retried.clone(),
             not_compared: self.not_compared.clone(),
             unserved: self.unserved().cloned(),
             neighbour: self
@@ -148,6 +176,21 @@ impl State {
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
+    }
+
+    fn asked(&self) -> Option<Asked> {
+        let what = self.wish?;
+        let how = self.under_lease.filter(|_| self.lease.token().is_some());
+        let begun = match what {
+            LeasedRequest::Drain => how == Some(How::Drain),
+            LeasedRequest::Recreate => matches!(how, Some(How::Recreate | How::InPlace)),
+        };
+        Some(Asked {
+            what,
+            by: self.wished.by.clone(),
+            at: self.wished.at,
+            begun,
+        })
     }
 
     fn unserved(&self) -> Option<&NodeCheck> {

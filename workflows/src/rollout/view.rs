@@ -108,6 +108,8 @@ pub struct SlotView {
     pub seq: Seq,
     /// When, by our clock.
     pub since: Timestamp,
+    /// Whether its holder's Machine is gone, and the slot waits for the machine in its place.
+    pub vacant: bool,
     /// Condition that the slot waits for after its holder's Machine is gone. `None`: the holder is being changed.
     pub waits_for: Option<String>,
 }
@@ -317,6 +319,7 @@ impl NamedState<'_> {
                 over_limit: slot.over_limit,
                 seq: slot.seq,
                 since: slot.at,
+                vacant: slot.vacant,
                 waits_for: vacant(&slot.uid)
                     .filter(|_| slot.vacant)
                     .map(|v| self.vacancy(v)),

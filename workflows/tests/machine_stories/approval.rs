@@ -106,6 +106,36 @@ fn what_keeps_an_upgrade_from_starting() {
 }
 
 #[test]
+fn who_asked_for_a_drain_stays_known_until_it_ends() {
+    use dormer_workflows::machine::{Asked, LeasedRequest};
+    let mut story = Story::joined(wanting("v1"));
+    story.at = 5_000;
+    story.person(Signal::Drain);
+    let asked = |story: &Story| story.state.view().asked;
+    let found = asked(&story).expect("it waits for the lease");
+    assert_eq!(found.what, LeasedRequest::Drain);
+    assert_eq!(found.by.as_deref(), Some("ada: on call"));
+    assert_eq!(found.at.map(|it| it.0), Some(5_000));
+    story
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0));
+    assert_eq!(story.state.phase, Phase::Drained);
+    let begun = Asked {
+        begun: true,
+        ..found
+    };
+    assert_eq!(asked(&story), Some(begun));
+    story.person(Signal::Resume);
+    assert_eq!(asked(&story), None);
+}
+
+#[test]
 fn a_person_drains_and_recreates() {
     let mut story = Story::joined(wanting("v1"));
     story

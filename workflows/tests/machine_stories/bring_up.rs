@@ -42,6 +42,31 @@ fn a_step_fails_and_a_retry_goes_on_from_it() {
 }
 
 #[test]
+fn a_failure_stays_known_until_the_retried_step_succeeds() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "FeatureFailed");
+    assert_eq!(story.state.view().retried, None, "it has failed");
+    story.at = 60_000;
+    story.person(Signal::Retry);
+    let retried = story.state.view().retried.expect("it is tried again");
+    assert_eq!(retried.by.as_deref(), Some("ada: on call"));
+    assert_eq!(retried.failed, "converging-host");
+    assert_eq!(retried.failure.code, "FeatureFailed");
+    assert_eq!(retried.at.0, 60_000);
+    let phase_since = |story: &Story| story.state.view().phase_since.map(|it| it.0);
+    assert_eq!(phase_since(&story), Some(60_000));
+    story.at = 90_000;
+    story.tell("the same settings", pool_is(wanting("v1")));
+    assert_eq!(phase_since(&story), Some(60_000), "it is still in it");
+    assert!(story.state.view().retried.is_some());
+    story.done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.view().retried, None, "the step has succeeded");
+}
+
+#[test]
 fn a_host_that_will_not_let_us_in() {
     let mut story = Story::begin(machine());
     story

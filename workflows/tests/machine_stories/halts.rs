@@ -51,6 +51,31 @@ fn ignored_before_it_ever_served() {
     assert!(story.text.contains("left\n"), "{}", story.text);
 }
 
+/// A pause and a hold are two halts, and one resume ends both.
+#[test]
+fn a_pause_and_a_hold_are_both_in_the_view_until_a_resume_ends_them() {
+    let mut story = Story::joined(wanting("v1"));
+    story.at = 1_000;
+    story.person(Signal::Hold);
+    let halted = |story: &Story| {
+        let view = story.state.view();
+        let more = view.also_halted.iter().map(ToString::to_string);
+        let first = view.halt.map(|it| it.to_string());
+        (
+            first.into_iter().chain(more).collect::<Vec<_>>(),
+            view.halted_since.map(|it| it.0),
+        )
+    };
+    let held = "held by ada: on call".to_owned();
+    assert_eq!(halted(&story), (vec![held.clone()], Some(1_000)));
+    story.at = 2_000;
+    story.person(Signal::Pause);
+    let both = vec!["paused by ada: on call".to_owned(), held];
+    assert_eq!(halted(&story), (both, Some(2_000)));
+    story.person(Signal::Resume);
+    assert_eq!(halted(&story), (Vec::new(), None));
+}
+
 pub(super) fn ignored_fact() -> MachineFact {
     MachineFact {
         ignored: true,

@@ -14,15 +14,21 @@ use super::{
     trouble,
 };
 use crate::{
-    machine::{HaltKind, Machine, MachineKind, Refused},
+    machine::{Blocker, HaltKind, Machine, MachineKind, Refused},
     open_enum::OpenEnum,
     rollout::Rollout,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
+use dormer_proto::{
+    message::listed,
+    phase::{MachinePhase, MachineState, Unavailable},
+};
 
 /// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
+
+/// Most pods of a budget by name.
+const PODS_MAX: usize = 6;
 
 /// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
 /// ([`trouble::heals_by`]), they are for the time after that.
@@ -72,7 +78,20 @@ fn stopped(machine: &Machine) -> Option<Step> {
             &unlabel,
         )
     } else {
-        Step::command("Let dormer continue", &["dormer", "resume", name])
+        // One resume ends all of them.
+        let all: Vec<&str> = machine
+            .halts()
+            .filter(|it| it.kind != HaltKind::Ignored)
+            .map(|it| it.text.as_str())
+            .collect();
+        let say = match all.as_slice() {
+            [] | [_] => "Let dormer continue".to_owned(),
+            all => format!(
+                "Let dormer continue; this ends all of it: {}",
+                all.join("; ")
+            ),
+        };
+        Step::command(&say, &["dormer", "resume", name])
     })
 }
 
@@ -107,20 +126,27 @@ fn failed(machine: &Machine) -> Vec<Step> {
     match code {
         // The end of the log is shown above the steps.
         _ if has_log => vec![Step::outside(outside, LOG_NAMES_WHY), retry(), recreate()],
-        // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
-        // copied: a person who trusts a key types what the host itself shows, not what the connection shows.
+        // A retry meets the same key again. Trust in the new key continues the step. The command lacks the key: a person who
+        // trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
-            let trust = format!(
-                "Trust that key, if it is the one that the cause names and you know who reinstalled the host: dormer \
-                 trust-host-key {name} --fingerprint SHA256:… --why REASON. The step then continues"
-            );
+            let trust = "Trust that key, if it is the one that the cause names and you know who reinstalled the host: fill in \
+                         its fingerprint (SHA256:…) and your reason. The step then continues";
+            let fill = [
+                "dormer",
+                "trust-host-key",
+                name,
+                "--fingerprint",
+                "FINGERPRINT",
+                "--why",
+                "REASON",
+            ];
             let mut replace = recreate();
             replace.say = "Replace it, if the key is another one or nobody reinstalled the host: the connection may be \
                            intercepted"
                 .into();
             vec![
                 Step::outside(outside, say),
-                Step::outside(Outside::TrustHostKey, trust),
+                Step::outside(Outside::TrustHostKey, trust).fill(&fill),
                 replace,
             ]
         }
@@ -449,6 +475,14 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
             &uncordon,
         )];
     }
+    if let Some(slot) = rollout.stopped_by() {
+        let resume = ["dormer", "resume", slot.name.as_str()];
+        let say = format!(
+            "Return {} to service, so that it returns the lease",
+            slot.name
+        );
+        return vec![Step::command(&say, &resume)];
+    }
     match rollout.away.first() {
         Some(first) => {
             let why = ["dormer", "why", first.name.as_str()];
@@ -479,15 +513,38 @@ fn evicting(machine: &Machine) -> Vec<Step> {
             &["kubectl", "describe", "node", node(machine)],
         )),
     }
-    let say = format!(
-        "Remove what keeps {}: {}",
-        blocker.pod,
-        dotless(&blocker.why)
-    );
+    let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
+        let why = dotless(&blocker.why);
+        format!("Remove what keeps {}: {why}", blocker.pod)
+    });
     steps.push(Step::outside(Outside::LetGo, say));
     let abort = ["dormer", "abort", machine.name.as_str()];
-    steps.push(Step::command("Give the upgrade up", &abort).instead());
+    let drain = machine.asked.as_ref().is_some_and(|it| it.begun);
+    let say = match drain {
+        true => "Give the drain up: the machine is held",
+        false => "Give the upgrade up",
+    };
+    steps.push(Step::command(say, &abort).instead());
     steps
+}
+
+/// What to do about the PodDisruptionBudget that keeps a pod, with all pods that it keeps. `None`: something else keeps it.
+fn allow_eviction(machine: &Machine, blocker: &Blocker) -> Option<String> {
+    let [budget] = blocker.budgets.as_slice() else {
+        return None;
+    };
+    let (namespace, _) = blocker.pod.split_once('/')?;
+    let blockers = machine.drain.as_ref()?.blockers.iter();
+    let same = blockers.filter(|it| {
+        let here = it.pod.split_once('/').map(|(of, _)| of);
+        here == Some(namespace) && it.budgets == blocker.budgets
+    });
+    let pods: Vec<&str> = same.map(|it| it.pod.as_str()).collect();
+    Some(format!(
+        "Let the PodDisruptionBudget {budget} in the namespace {namespace} allow evictions: start more pods that it covers, \
+         mend those that are not Ready, or lower what it asks for. It keeps {}",
+        listed(&pods, PODS_MAX)
+    ))
 }
 
 /// Words of `kubectl` that show what holds a pod. Its budgets are not in its own description.
@@ -935,7 +992,9 @@ mod tests {
         let steps = steps(&machine, None);
         let compares = [Outside::CompareHostKey, Outside::TrustHostKey];
         assert_eq!(outside(&steps), compares, "first");
-        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+        let fill = "dormer trust-host-key m --fingerprint FINGERPRINT --why REASON";
+        assert_eq!(lines(&steps), [fill, "dormer recreate m --yes"]);
+        assert!(steps[1].argv.is_empty(), "no program executes it");
         assert!(steps[2].instead);
         let text = step_lines(&steps).join("\n");
         let reads = "1. Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf C:\\ProgramData\\ssh\\";
@@ -963,6 +1022,61 @@ mod tests {
                 step.say
             );
         }
+    }
+
+    #[test]
+    fn a_drain_that_a_budget_holds_up_names_it_its_pods_and_what_to_do() {
+        let blocker =
+            |pod: &str, budgets: &[&str]| json!({"pod": pod, "why": "no", "budgets": budgets});
+        let drain = json!({"evicted": 1, "left": 4, "force": false, "blockers": [
+            blocker("shop/cart-7", &["cart"]),
+            blocker("shop/cart-8", &["cart"]),
+            blocker("other/cart-9", &["cart"]),
+            blocker("shop/db-1", &["a", "b"]),
+        ]});
+        let mut machine = machine_in(MachinePhase::Evicting);
+        machine.drain = serde_json::from_value(drain).expect("a drain");
+        let found = steps(&machine, None);
+        let expected = "Let the PodDisruptionBudget cart in the namespace shop allow evictions: start more pods that it \
+                        covers, mend those that are not Ready, or lower what it asks for. It keeps shop/cart-7, shop/cart-8";
+        assert_eq!(found[1].say, expected);
+        assert_eq!(
+            lines(&found),
+            ["kubectl -n shop describe pdb cart", "dormer abort m"]
+        );
+        assert!(found[2].say.contains("upgrade"), "{found:?}");
+        machine.asked = Some(crate::machine::Asked {
+            what: crate::machine::AskedFor::Drain.into(),
+            by: Some("ann".into()),
+            at: None,
+            begun: true,
+        });
+        assert!(steps(&machine, None)[2].say.contains("drain"));
+    }
+
+    #[test]
+    fn one_resume_that_ends_a_pause_and_a_hold_says_so() {
+        let halt = |kind: HaltKind, text: &str| Halt {
+            kind: kind.into(),
+            by: Some("ann".into()),
+            text: text.into(),
+            since: None,
+        };
+        let machine = Machine {
+            halt: Some(halt(HaltKind::Paused, "paused by ann: a look")),
+            also_halted: vec![halt(HaltKind::Held, "held by bob: a disk")],
+            ..machine_in(MachinePhase::Serving)
+        };
+        let found = steps(&machine, None);
+        assert_eq!(
+            found[0].say,
+            "Let dormer continue; this ends all of it: paused by ann: a look; held by bob: a disk"
+        );
+        let cause = trouble::trouble(&machine).map(|it| it.cause);
+        assert_eq!(
+            cause.as_deref(),
+            Some("paused by ann: a look; held by bob: a disk")
+        );
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub struct Step {
     /// Command to execute as it is; empty if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
+    /// Command in which a person fills in the words in capitals; empty if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fill: Vec<String>,
     /// Kind of what has to be done outside of dormer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<OpenEnum<Outside>>,
@@ -61,15 +64,23 @@ impl Step {
         Self {
             say: say.into(),
             argv: Vec::new(),
+            fill: Vec::new(),
             outside: Some(kind.into()),
             instead: false,
         }
+    }
+
+    /// The step with a command in which a person fills in the words in capitals.
+    pub(super) fn fill(mut self, words: &[&str]) -> Self {
+        self.fill = words.iter().map(|it| (*it).to_owned()).collect();
+        self
     }
 
     pub(super) fn command(say: &str, argv: &[&str]) -> Self {
         Self {
             say: say.to_owned(),
             argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            fill: Vec::new(),
             outside: None,
             instead: false,
         }
@@ -107,10 +118,14 @@ impl Step {
         }
     }
 
-    /// Its command as a line for a shell; `None` if it has none.
+    /// Its command as a line for a shell, to be completed where a person fills in a part; `None` if it has none.
     pub fn line(&self) -> Option<String> {
-        (!self.argv.is_empty()).then(|| {
-            let words: Vec<String> = self.argv.iter().map(|word| quoted(word)).collect();
+        let words = match self.argv.is_empty() {
+            true => &self.fill,
+            false => &self.argv,
+        };
+        (!words.is_empty()).then(|| {
+            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
             words.join(" ")
         })
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     explain::{cause, now},
-    machine::{Condition, HaltKind, Machine},
+    machine::{Condition, HaltKind, Machine, PhaseFailure, Retried, person},
     moment::{Moment, span},
     rollout::{LATE, Rollout, Slot},
     timing::PhaseTiming,
@@ -11,8 +11,12 @@ use crate::{
 use dormer_proto::{
     id::Timestamp,
     listed,
-    machine::NAMED_ITEMS_MAX,
     phase::{MachinePhase, MachineState, Unavailable},
+};
+
+pub use super::{
+    groups::{Group, groups, requests},
+    short::in_short,
 };
 
 /// Seconds in a minute.
@@ -40,8 +44,10 @@ listed! {
 pub struct Trouble {
     /// How urgent it is.
     pub urgency: Urgency,
-    /// Stable code of the cause: machines with equal codes have equal causes.
+    /// Stable code of the cause: machines with equal codes and keys have equal causes.
     pub code: String,
+    /// What the code leaves open: who did what and why, which pods hold a drain up.
+    pub key: Option<String>,
     /// The cause, in one sentence without a full stop.
     pub cause: String,
     /// Time at which it began. `None`: unknown.
@@ -102,10 +108,28 @@ pub fn trouble(machine: &Machine) -> Option<Trouble> {
     let (urgency, code, cause) = found(machine)?;
     Some(Trouble {
         urgency,
+        key: key(machine, &code, &cause),
         code,
         cause: cause.trim_end_matches('.').to_owned(),
         since: since(machine),
     })
+}
+
+/// Text that is equal for machines with one cause, where their code does not say enough: one command or one cure is right for
+/// all of them.
+fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
+    if let Some(quarantine) = &machine.status.quarantine {
+        return Some(quarantine.code.clone());
+    }
+    let drained = machine.phase == MachinePhase::Drained;
+    let evicting = machine.phase == MachinePhase::Evicting;
+    let told = machine.neighbour.is_some() || machine.halt.is_some() || drained || evicting;
+    if told && machine.lacks.is_none() {
+        return Some(cause.to_owned());
+    }
+    let retried = machine.retried.as_ref()?;
+    let retries = machine.failure.is_none() && code == retried.failure.code;
+    retried.by.clone().filter(|_| retries)
 }
 
 /// Begin of the machine's trouble, in the order of [`found`]. The age of its state is another one: a machine that has
@@ -189,12 +213,17 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
         let by = by.unwrap_or_default();
         let cause = format!("somebody else cordoned its Node{by}, and dormer takes no such Node");
         (Urgency::Person, "cordoned", cause)
+    } else if let Some(slot) = rollout.stopped_by() {
+        let how = slot.stopped.as_deref().unwrap_or_default();
+        let cause = format!("{} holds the lease, and was {how}", slot.name);
+        (Urgency::Person, "holder-stopped", cause)
     } else {
         return None;
     };
     Some(Trouble {
         urgency,
         code: code.to_owned(),
+        key: None,
         cause: cause.trim_end_matches('.').to_owned(),
         since: None,
     })
@@ -232,7 +261,8 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             Some(HaltKind::Ignored) => "ignored",
             None => halt.kind.id(),
         };
-        return Some((Person, code.into(), halt.text.clone()));
+        let all: Vec<&str> = machine.halts().map(|it| it.text.as_str()).collect();
+        return Some((Person, code.into(), all.join("; ")));
     }
     if let Some(failure) = &machine.failure {
         let text = cause(&failure.code, &failure.message);
@@ -255,11 +285,11 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             "approval".into(),
             "its upgrade needs approval".into(),
         )),
-        Some(MachinePhase::Drained) => Some((
-            Person,
-            "drained".into(),
-            "a person drained it; it stays so until it is resumed".into(),
-        )),
+        Some(MachinePhase::Drained) => {
+            let by = person(machine.asked.as_ref().and_then(|it| it.by.as_deref()));
+            let text = format!("drained by {by}; it stays so until it is resumed");
+            Some((Person, "drained".into(), text))
+        }
         Some(MachinePhase::OwnerWait) => Some((
             Stuck,
             "owner".into(),
@@ -291,9 +321,41 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             let why = machine.certificate_refused.clone().unwrap_or_default();
             Some((Stuck, "CertificateRefused".into(), why))
         }
-        Some(MachinePhase::Evicting) => held_up(machine).or_else(|| overdue(machine)),
-        _ => overdue(machine),
+        Some(MachinePhase::Evicting) => held_up(machine)
+            .or_else(|| overdue(machine))
+            .or_else(|| retried(machine)),
+        _ => overdue(machine).or_else(|| retried(machine)),
     }
+}
+
+/// Step that failed, and has not succeeded since: the machine is not well yet.
+fn retried(machine: &Machine) -> Option<(Urgency, String, String)> {
+    let retried = machine.retried.as_ref()?;
+    let code = retried.failure.code.clone();
+    Some((Urgency::Slow, code, retried_text(machine, retried)))
+}
+
+/// `being retried by ann (new key) since 08:02 UTC, attempt 2; it failed while probing: no answer (ConnectTimeout)`.
+pub(super) fn retried_text(machine: &Machine, retried: &Retried) -> String {
+    let by = retried.by.as_deref();
+    let by = by.map_or_else(String::new, |by| format!(" by {}", person(Some(by))));
+    let since = retried.at.clock(now(machine));
+    let attempt = machine.tasks.iter().map(|task| task.attempt).max();
+    let attempt = attempt.map_or_else(String::new, |it| format!(", attempt {it}"));
+    let PhaseFailure {
+        code,
+        message,
+        phase_text,
+        ..
+    } = &retried.failure;
+    let why = cause(code, message);
+    format!("being retried{by} since {since}{attempt}; it failed while {phase_text}: {why}")
+}
+
+/// Whether the machine's trouble is that a step which failed is tried again.
+pub(super) fn is_retried(machine: &Machine) -> bool {
+    let retried = retried(machine);
+    retried.is_some() && found(machine) == retried
 }
 
 /// Error of the cloud, of a Machine that has no Node yet: stuck at once, since no wait mends a quota.
@@ -327,12 +389,15 @@ fn the_clouds(machine: &Machine) -> Option<(String, String)> {
 fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
     let blockers = &machine.drain.as_ref()?.blockers;
     let first = blockers.first()?;
-    let more = match blockers.len() - 1 {
-        0 => String::new(),
-        1 => " and 1 more pod".to_owned(),
-        more => format!(" and {more} more pods"),
+    let pod = &first.pod;
+    let same = blockers.iter().all(|it| it.why == first.why);
+    let of = if same { "" } else { "the first one: " };
+    let pods = match blockers.len() - 1 {
+        0 => format!("{pod} holds"),
+        1 => format!("{pod} and 1 more pod hold"),
+        more => format!("{pod} and {more} more pods hold"),
     };
-    let text = format!("{} holds up its drain: {}{more}", first.pod, first.why);
+    let text = format!("{pods} up its drain: {of}{}", first.why);
     let urgency = if machine.phase_seconds() >= HELD_UP_SECONDS {
         Urgency::Stuck
     } else {
@@ -365,58 +430,6 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     Some((urgency, phase, text))
 }
 
-/// Machines with one cause.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Group<'a> {
-    /// Trouble of the first of them.
-    pub trouble: Trouble,
-    /// The machines, the one that has it longest first.
-    pub machines: Vec<&'a Machine>,
-}
-
-impl Group<'_> {
-    /// Seconds for which the first of its machines has the trouble, if that is known.
-    pub fn seconds(&self) -> Option<u64> {
-        self.trouble.seconds(self.machines.first()?)
-    }
-}
-
-/// Machines in trouble, grouped by equal causes: the most urgent first, then the largest group.
-pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for machine in machines {
-        let Some(trouble) = trouble(machine) else {
-            continue;
-        };
-        let known = groups.iter_mut().find(|group| {
-            group.trouble.urgency == trouble.urgency && group.trouble.code == trouble.code
-        });
-        match known {
-            Some(group) => group.machines.push(machine),
-            None => groups.push(Group {
-                trouble,
-                machines: vec![machine],
-            }),
-        }
-    }
-    for group in &mut groups {
-        group.machines.sort_by_cached_key(|it| {
-            let seconds = trouble(it).and_then(|trouble| trouble.seconds(it));
-            (std::cmp::Reverse(seconds), it.name.clone())
-        });
-        if let Some(first) = group.machines.first().and_then(|first| trouble(first)) {
-            group.trouble = first;
-        }
-    }
-    groups.sort_by(|one, other| {
-        let order = |it: &Group<'_>| (it.trouble.urgency, std::cmp::Reverse(it.machines.len()));
-        order(one)
-            .cmp(&order(other))
-            .then_with(|| one.trouble.code.cmp(&other.trouble.code))
-    });
-    groups
-}
-
 /// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or no machine waits.
 pub fn stands_still(rollout: &Rollout) -> Option<String> {
     if let Some(found) = &rollout.status.quarantine {
@@ -433,6 +446,13 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
     }
     if let Some(by) = &rollout.paused {
         return Some(format!("paused by {by}"));
+    }
+    if let Some(slot) = rollout.stopped_by() {
+        let name = &slot.name;
+        let how = slot.stopped.as_deref().unwrap_or_default();
+        return Some(format!(
+            "{name} holds the lease, and was {how}: nothing else is granted; to end that: dormer resume {name}"
+        ));
     }
     let eroded = rollout.eroded && rollout.waiting_for.is_some();
     eroded.then(|| {
@@ -459,55 +479,6 @@ pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
     let gone: u64 = rollout.slots.iter().map(|it| taken(it).min(typical)).sum();
     let beside = rollout.max_unavailable.unwrap_or(1).max(1);
     Some((typical * turns).saturating_sub(gone).div_ceil(beside))
-}
-
-/// Length of a cause, in characters, up to which a column shows it whole.
-const SHORT_MAX: usize = 60;
-
-/// Summary of a machine in a few words: its trouble, its planned changes, or the condition that it waits for.
-pub fn in_short(machine: &Machine) -> Option<String> {
-    if machine.lacks.is_some() {
-        // The same for all machines: lists say it once, above.
-        return Some("waits for what dormer lacks".to_owned());
-    }
-    let changes = match machine.differs.as_slice() {
-        [] => None,
-        [one] => Some(format!("{one} differs")),
-        // A worker names no more.
-        many if many.len() >= NAMED_ITEMS_MAX => Some(format!(
-            "{NAMED_ITEMS_MAX} or more items differ, see dormer plan"
-        )),
-        many => Some(format!("{} items differ, see dormer plan", many.len())),
-    };
-    let slow = |trouble: &Trouble| {
-        let usual = usual_of_late(machine).filter(|_| trouble.urgency == Urgency::Slow)?;
-        // The phase stands beside it.
-        Some(format!(
-            "slow: usually {}, now {}",
-            span(usual),
-            span(machine.phase_seconds())
-        ))
-    };
-    let trouble = trouble(machine);
-    let trouble = trouble.map(|it| slow(&it).unwrap_or_else(|| shortened(&it)));
-    let waits = || {
-        let what = machine.waiting_for.as_ref()?;
-        Some(format!("waits for {what}"))
-    };
-    match (trouble, changes) {
-        (Some(trouble), Some(changes)) => Some(format!("{trouble}: {changes}")),
-        (Some(only), None) | (None, Some(only)) => Some(only),
-        (None, None) => waits(),
-    }
-}
-
-/// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
-fn shortened(trouble: &Trouble) -> String {
-    let Trouble { cause, code, .. } = trouble;
-    match cause.split_once(": ") {
-        Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
-        _ => cause.clone(),
-    }
 }
 
 #[cfg(test)]
@@ -665,6 +636,96 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_is_retried_is_no_calm_one() {
+        let since = machine_in(MachinePhase::Probing).status.since;
+        let failed = failed_while(MachinePhase::Probing, "ConnectTimeout", "no answer");
+        let mut retried = machine_in(MachinePhase::Probing);
+        retried.retried = failed.failure.map(|failure| Retried {
+            at: since,
+            by: Some("ann: the firewall is open".into()),
+            failure,
+        });
+        let found = trouble(&retried).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Slow);
+        assert_eq!(found.code, "ConnectTimeout");
+        assert_eq!(
+            found.cause,
+            "being retried by ann (the firewall is open) since 07:00 UTC; it failed while probing: no answer \
+             (ConnectTimeout)"
+        );
+        let why = crate::explain::explanation(&retried, None, None);
+        assert_eq!(why.cause.as_deref(), Some(found.cause.as_str()));
+        assert!(why.heals_by.is_some());
+        let late = after(retried.clone(), 40);
+        assert_eq!(urgency(&late), Some(Urgency::Stuck), "the step's own limit");
+        let serves = Machine {
+            retried: retried.retried,
+            ..machine_in(MachinePhase::Serving)
+        };
+        assert_eq!(trouble(&serves), None);
+    }
+
+    #[test]
+    fn pods_that_hold_a_drain_up_are_counted_before_the_reason_of_the_first() {
+        let blocker = |pod: &str, why: &str| Blocker {
+            pod: pod.into(),
+            why: why.into(),
+            budgets: Vec::new(),
+        };
+        let cause = |blockers: Vec<Blocker>| {
+            let drain = Drain {
+                blockers,
+                ..Drain::default()
+            };
+            let machine = Machine {
+                drain: Some(drain),
+                ..machine_in(MachinePhase::Evicting)
+            };
+            trouble(&machine).map(|it| it.cause).unwrap_or_default()
+        };
+        let one = || blocker("shop/cart-7", "it needs 5");
+        assert_eq!(
+            cause(vec![one()]),
+            "shop/cart-7 holds up its drain: it needs 5"
+        );
+        assert_eq!(
+            cause(vec![one(), blocker("shop/cart-8", "it needs 5")]),
+            "shop/cart-7 and 1 more pod hold up its drain: it needs 5"
+        );
+        assert_eq!(
+            cause(vec![one(), one(), blocker("db/a", "a finalizer")]),
+            "shop/cart-7 and 2 more pods hold up its drain: the first one: it needs 5"
+        );
+    }
+
+    #[test]
+    fn a_holder_that_a_person_stopped_stops_its_rollout() {
+        let slot = json!([{"token": 4, "holder": "h", "name": "win-h", "marked": false, "seq": 2,
+            "since": "2026-11-21T07:00:12.000Z", "waitsFor": null, "stopped": "drained by ann (a new kernel)"}]);
+        let rollout = |max: u64| {
+            rollout_with(json!({"slots": slot.clone(), "maxUnavailable": max, "unavailable": 1}))
+        };
+        assert_eq!(
+            stands_still(&rollout(1)).as_deref(),
+            Some(
+                "win-h holds the lease, and was drained by ann (a new kernel): nothing else is granted; to end that: \
+                 dormer resume win-h"
+            )
+        );
+        assert_eq!(stands_still(&rollout(2)), None, "there is room for another");
+        let mut two = rollout(1);
+        let mut other = two.slots[0].clone();
+        other.stopped = None;
+        two.slots.push(other);
+        assert_eq!(stands_still(&two), None, "another turn goes on");
+        let waits = machine_in(MachinePhase::LeaseWait);
+        let why = crate::explain::explanation(&waits, None, Some(&rollout(1)));
+        let cause = "win-h holds the lease, and was drained by ann (a new kernel)";
+        assert_eq!(why.cause.as_deref(), Some(cause));
+        assert_eq!(why.steps[0].argv, ["dormer", "resume", "win-h"]);
+    }
+
+    #[test]
     fn a_refusal_of_the_cloud_is_stuck_at_once() {
         let refused = Machine {
             machine_conditions: vec![Condition {
@@ -706,37 +767,6 @@ mod tests {
         assert_eq!(held(Vec::new(), 11), None);
         assert_eq!(held(blocker.clone(), 9), Some(Urgency::Slow));
         assert_eq!(held(blocker, 10), Some(Urgency::Stuck));
-    }
-
-    #[test]
-    fn equal_causes_are_one_group_and_the_most_urgent_comes_first() {
-        let denied = |name: &str, minutes| Machine {
-            name: name.into(),
-            ..after(
-                failed_while(MachinePhase::ConvergingHost, "access_denied", "Denied."),
-                minutes,
-            )
-        };
-        let slow = after(machine_in(MachinePhase::Probing), 20);
-        let approval = machine_in(MachinePhase::ApprovalWait);
-        let serving = machine_in(MachinePhase::Serving);
-        let all = [slow, serving, denied("a", 1), approval, denied("b", 5)];
-        let groups = groups(&all);
-        let seen: Vec<(&str, Vec<&str>)> = groups
-            .iter()
-            .map(|group| {
-                let names = group.machines.iter().map(|it| it.name.as_str());
-                (group.trouble.code.as_str(), names.collect())
-            })
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                ("access_denied", vec!["b", "a"]),
-                ("approval", vec!["m"]),
-                ("probing", vec!["m"]),
-            ]
-        );
     }
 
     #[test]

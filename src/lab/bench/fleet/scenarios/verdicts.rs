@@ -55,10 +55,7 @@ async fn observed(api: &Api) -> (Vec<Machine>, Option<Rollout>) {
         .iter()
         .filter_map(|run| views::machine(run, api.live(), now));
     let machines: Vec<Machine> = machines.collect();
-    let names: BTreeMap<String, String> = machines
-        .iter()
-        .map(|it| (it.uid.clone(), it.name.clone()))
-        .collect();
+    let names = views::names(&runs);
     let mut rollouts = runs
         .iter()
         .filter_map(|run| views::rollout(run, &names, api.live(), now));

@@ -1,0 +1,303 @@
+//! Machines in trouble by their causes: equal causes once, each with commands for all of its machines; and requests of people
+//! that are not ended.
+
+use super::{
+    step::Step,
+    steps,
+    trouble::{Trouble, trouble},
+};
+use crate::{machine::Machine, rollout::Rollout};
+use dormer_proto::phase::MachinePhase;
+
+/// Machines with one cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group<'a> {
+    /// Trouble of the first of them.
+    pub trouble: Trouble,
+    /// The machines, the one that has it longest first.
+    pub machines: Vec<&'a Machine>,
+}
+
+impl Group<'_> {
+    /// Next steps, without alternatives. Their commands are for all of its machines.
+    pub fn steps(&self, rollout: Option<&Rollout>) -> Vec<Step> {
+        let Some(first) = self.machines.first() else {
+            return Vec::new();
+        };
+        let mut steps = steps(first, rollout);
+        steps.retain(|step| !step.instead);
+        if self.machines.len() > 1 {
+            steps.iter_mut().for_each(|step| self.for_all(step, first));
+        }
+        steps
+    }
+
+    /// Makes the command of the first machine one for all of them, where one can be.
+    fn for_all(&self, step: &mut Step, first: &Machine) {
+        let words: Vec<&str> = step.argv.iter().map(String::as_str).collect();
+        let code = self.trouble.code.as_str();
+        let names = self.machines.iter().map(|it| it.name.as_str());
+        let phase = format!("phase={}", first.phase);
+        let argv: Vec<&str> = match words.as_slice() {
+            [program, "retry", name] if *name == first.name => {
+                vec![*program, "retry", "--all-failed", "--code", code]
+            }
+            [program, "approve", name] if *name == first.name => {
+                vec![*program, "approve", "-l", &phase]
+            }
+            [program, "unquarantine", name] if *name == first.name => {
+                let code = self.trouble.key.as_deref().unwrap_or_default();
+                vec![*program, "unquarantine", "--all", "--code", code]
+            }
+            [program, "resume", name] if *name == first.name => {
+                [*program, "resume"].into_iter().chain(names).collect()
+            }
+            // Objects of one namespace.
+            ["kubectl", rest @ .., "label", resource, name, label] if *name == first.name => {
+                let same = |it: &&Machine| it.namespace == first.namespace;
+                let same = self.machines.iter().copied().filter(same);
+                let names = same.map(|it| it.name.as_str());
+                let begin = ["kubectl"].iter().chain(rest).copied();
+                begin
+                    .chain(["label", *resource])
+                    .chain(names)
+                    .chain([*label])
+                    .collect()
+            }
+            _ => return,
+        };
+        step.argv = argv.into_iter().map(str::to_owned).collect();
+    }
+
+    /// Seconds for which the first of its machines has the trouble, if that is known.
+    pub fn seconds(&self) -> Option<u64> {
+        self.trouble.seconds(self.machines.first()?)
+    }
+}
+
+/// Machines in trouble, grouped by equal causes: the most urgent first, then the largest group.
+pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for machine in machines {
+        let Some(trouble) = trouble(machine) else {
+            continue;
+        };
+        let known = groups.iter_mut().find(|group| {
+            let of = |it: &Trouble| (it.urgency, it.code.clone(), it.key.clone());
+            of(&group.trouble) == of(&trouble)
+        });
+        match known {
+            Some(group) => group.machines.push(machine),
+            None => groups.push(Group {
+                trouble,
+                machines: vec![machine],
+            }),
+        }
+    }
+    for group in &mut groups {
+        group.machines.sort_by_cached_key(|it| {
+            let seconds = trouble(it).and_then(|trouble| trouble.seconds(it));
+            (std::cmp::Reverse(seconds), it.name.clone())
+        });
+        if let Some(first) = group.machines.first().and_then(|first| trouble(first)) {
+            group.trouble = first;
+        }
+    }
+    groups.sort_by(|one, other| {
+        let order = |it: &Group<'_>| (it.trouble.urgency, std::cmp::Reverse(it.machines.len()));
+        order(one)
+            .cmp(&order(other))
+            .then_with(|| one.trouble.code.cmp(&other.trouble.code))
+            .then_with(|| one.trouble.key.cmp(&other.trouble.key))
+    });
+    groups
+}
+
+/// Requests of people that need the lease and are not ended, each with what it waits for and the names of its machines. A
+/// machine that is drained is none: that is a trouble.
+pub fn requests<'a>(
+    machines: impl IntoIterator<Item = &'a Machine>,
+) -> Vec<(String, Vec<&'a str>)> {
+    let mut requests: Vec<(String, Vec<&'a str>)> = Vec::new();
+    for machine in machines {
+        let open = machine
+            .asked
+            .as_ref()
+            .filter(|_| machine.phase != MachinePhase::Drained);
+        let Some(asked) = open else { continue };
+        let text = match machine.asked_waits_for() {
+            Some(what) => format!("{}, waits for {what}", asked.text()),
+            None => asked.text(),
+        };
+        match requests.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(&machine.name),
+            None => requests.push((text, vec![&machine.name])),
+        }
+    }
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        explain::{
+            tests::{failed_while, machine_in},
+            trouble::in_short,
+        },
+        machine::{Asked, HaltKind},
+    };
+
+    fn after(machine: Machine, minutes: u64) -> Machine {
+        let mut machine = machine;
+        machine.status.since_seconds = minutes * 60;
+        machine
+    }
+
+    fn held_by(name: &str, by: &str) -> Machine {
+        Machine {
+            name: name.into(),
+            halt: Some(crate::machine::Halt {
+                kind: HaltKind::Held.into(),
+                by: Some(by.into()),
+                text: format!("held by {by}"),
+                since: None,
+            }),
+            ..machine_in(MachinePhase::Serving)
+        }
+    }
+
+    #[test]
+    fn holds_of_two_people_are_two_groups_each_with_a_command_for_all_of_its_machines() {
+        let machines = [
+            held_by("a", "ann: a new disk"),
+            held_by("b", "bob: a review"),
+            held_by("c", "ann: a new disk"),
+            held_by("d", "ann: another reason"),
+        ];
+        let groups = groups(&machines);
+        let lines: Vec<(String, Option<String>)> = groups
+            .iter()
+            .map(|it| (it.trouble.cause.clone(), it.steps(None)[0].line()))
+            .collect();
+        let line = |cause: &str, line: &str| (cause.to_owned(), Some(line.to_owned()));
+        assert_eq!(
+            lines,
+            [
+                line("held by ann: a new disk", "dormer resume a c"),
+                line("held by ann: another reason", "dormer resume d"),
+                line("held by bob: a review", "dormer resume b"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_command_for_a_group_is_for_all_of_it() {
+        let ignored = |name: &str| {
+            let mut machine = held_by(name, "");
+            machine.namespace = "machines".into();
+            if let Some(halt) = &mut machine.halt {
+                halt.kind = HaltKind::Ignored.into();
+                halt.text = "labelled".into();
+            }
+            machine
+        };
+        let quarantined = |name: &str, code: &str| {
+            let mut machine = machine_in(MachinePhase::Serving);
+            machine.name = name.into();
+            machine.status.quarantine = Some(crate::run::Quarantine {
+                code: code.into(),
+                why: format!("why of {name}"),
+                since: machine.status.since,
+                builds: Vec::new(),
+            });
+            machine
+        };
+        let lines = |machines: &[Machine]| -> Vec<String> {
+            let groups = groups(machines);
+            let lines = groups.iter().flat_map(|it| it.steps(None));
+            lines.filter_map(|it| it.line()).collect()
+        };
+        assert_eq!(
+            lines(&[ignored("a"), ignored("b")]),
+            ["kubectl -n machines label machine a b windowsmachineconfig.openshift.io/ignore-"]
+        );
+        let quarantined = [
+            quarantined("a", "RecordRefused"),
+            quarantined("b", "RecordForged"),
+            quarantined("c", "RecordRefused"),
+        ];
+        assert_eq!(
+            lines(&quarantined),
+            [
+                "dormer unquarantine --all --code RecordRefused",
+                "dormer unquarantine b",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_that_waits_is_shown_with_its_person_and_what_it_waits_for() {
+        let asked = |name: &str, phase| Machine {
+            name: name.into(),
+            asked: Some(Asked {
+                what: crate::machine::AskedFor::Drain.into(),
+                by: Some("ann: a new kernel".into()),
+                at: None,
+                begun: false,
+            }),
+            ..machine_in(phase)
+        };
+        let waits = asked("a", MachinePhase::LeaseWait);
+        let short = "drain asked for by ann (a new kernel)";
+        assert_eq!(in_short(&waits).as_deref(), Some(short));
+        let machines = [
+            waits,
+            asked("b", MachinePhase::ConvergingHost),
+            asked("c", MachinePhase::LeaseWait),
+            asked("d", MachinePhase::Drained),
+        ];
+        let lease = format!("{short}, waits for the rollout's lease");
+        let step = format!("{short}, waits for the present step (converging the host)");
+        assert_eq!(
+            requests(&machines),
+            [(lease, vec!["a", "c"]), (step, vec!["b"])]
+        );
+        let drained = trouble(&machines[3]).expect("trouble");
+        assert_eq!(
+            drained.cause,
+            "drained by ann (a new kernel); it stays so until it is resumed"
+        );
+    }
+
+    #[test]
+    fn equal_causes_are_one_group_and_the_most_urgent_comes_first() {
+        let denied = |name: &str, minutes| Machine {
+            name: name.into(),
+            ..after(
+                failed_while(MachinePhase::ConvergingHost, "access_denied", "Denied."),
+                minutes,
+            )
+        };
+        let slow = after(machine_in(MachinePhase::Probing), 20);
+        let approval = machine_in(MachinePhase::ApprovalWait);
+        let serving = machine_in(MachinePhase::Serving);
+        let all = [slow, serving, denied("a", 1), approval, denied("b", 5)];
+        let groups = groups(&all);
+        let seen: Vec<(&str, Vec<&str>)> = groups
+            .iter()
+            .map(|group| {
+                let names = group.machines.iter().map(|it| it.name.as_str());
+                (group.trouble.code.as_str(), names.collect())
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("access_denied", vec!["b", "a"]),
+                ("approval", vec!["m"]),
+                ("probing", vec!["m"]),
+            ]
+        );
+    }
+}
