@@ -4,8 +4,8 @@
 
 use crate::{
     ignition::KubeletFacts,
-    kubelet_config::{KubeletConfig, reaching},
-    kubelet_pairs::{Contradiction, PERIODS, contradictions},
+    kubelet_config::{KubeletConfig, RELEASES, reaching},
+    kubelet_pairs::{Contradiction, contradictions},
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored, registries},
     platform,
@@ -254,10 +254,9 @@ impl ClusterConfig {
         let mut layer = json!({"host": {"mirrors": mirrors}});
         let (mut settings, _) = self.reaching();
         settings.retain(|name, _| !names.contains(&name.as_str()));
-        for name in PERIODS {
-            // Before, it does nothing on Windows (docs/settings.md).
+        for (name, releases) in RELEASES {
             if let Some(value) = settings.get_mut(name) {
-                *value = json!({"when": {"kubelet": ">=1.34"}, "value": value.take()});
+                *value = json!({"when": {"kubelet": releases}, "value": value.take()});
             }
         }
         if !settings.is_empty() {
@@ -484,6 +483,31 @@ mod tests {
             (&json!(100), &json!(50))
         );
         assert!(json.get("cpuManagerPolicy").is_none());
+    }
+
+    /// A field that a kubelet does not have is refused where it is rendered, so it may not be there.
+    #[test]
+    fn a_setting_that_later_kubelets_have_is_for_them_alone() {
+        let settings =
+            json!({"tlsCurvePreferences": [29], "shutdownGracePeriod": "60s", "maxPods": 9});
+        let snapshot = ClusterSnapshot {
+            kubelet_configs: Ok(vec![KubeletConfig {
+                name: "a".into(),
+                settings,
+                ..KubeletConfig::default()
+            }]),
+            ..ClusterSnapshot::default()
+        };
+        let (config, said) = ClusterConfig::default().with(snapshot, true);
+        assert_eq!(said, Vec::<String>::new());
+        let below = crate::builtin::layer("openshift").expect("a layer");
+        let profile = crate::layers::stack(&[below, config.layer()]).expect("a profile");
+        let json = profile.host.files[KUBELET_CONFIG].json.clone();
+        let json = json.expect("JSON");
+        let wanted = |release: &str, value| json!({"when": {"kubelet": release}, "value": value});
+        assert_eq!(json["tlsCurvePreferences"], wanted(">=1.36", json!([29])));
+        assert_eq!(json["shutdownGracePeriod"], wanted(">=1.34", json!("60s")));
+        assert_eq!(json["maxPods"], 9);
     }
 
     /// The cluster's administrators and those of dormer write one file, and neither sees the other's part.

@@ -32,7 +32,17 @@ pub const REACHING: &[&str] = &[
     "shutdownGracePeriodCriticalPods",
     "streamingConnectionIdleTimeout",
     "tlsCipherSuites",
+    "tlsCurvePreferences",
     "tlsMinVersion",
+];
+
+/// Releases of the kubelet for which such a setting is written, where that is not all.
+pub(crate) const RELEASES: [(&str, &str); 3] = [
+    // Before, they do nothing on Windows (docs/settings.md).
+    (PERIODS[0], ">=1.34"),
+    (PERIODS[1], ">=1.34"),
+    // Before, there is no such field.
+    ("tlsCurvePreferences", ">=1.36"),
 ];
 
 /// An object `KubeletConfig` of the machine config pool.

@@ -147,7 +147,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
     if found.is_empty() && spec != &SectionSpec::default() {
         problems.push(Problem::new(section.as_str(), "nothing of it applies here"));
     }
-    problems.extend(crate::settings::check(&found, inputs.payload));
+    problems.extend(crate::settings::check(&found, &kept, inputs.payload));
     Problems::check(problems).map_err(|e| e.below(section.as_str()))?;
     let document = Document {
         schema: DOCUMENT_SCHEMA,

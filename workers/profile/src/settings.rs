@@ -1,6 +1,9 @@
 //! Settings that not every release of the kubelet, kube-proxy and containerd understands, and the check of a rendered
 //! section against the programs of its payload. [`page`] is the table for people.
 
+mod containerd;
+mod fields;
+
 use std::fmt::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -13,6 +16,7 @@ use crate::{
     problem::Problem,
     release::Release,
 };
+use containerd::{CRI_1, CRI_IMAGES, CRI_RUNTIME};
 
 /// Program that reads a setting, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +69,6 @@ const LOG_RUNNER_ENDS: &str =
     "a flag that is not known ends kube-log-runner before it starts its program";
 const LOG_RUNNER: &str =
     "kubernetes v1.33.13 and v1.34.4 component-base/logs/kube-log-runner/kube-log-runner.go";
-
-const CRI_1: &str = "io.containerd.grpc.v1.cri";
-const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
-const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
-const NRI: &str = "io.containerd.nri.v1.nri";
 
 const fn release(major: u32, minor: u32) -> Option<Release> {
     Some(Release::new(major, minor))
@@ -262,13 +261,6 @@ pub(crate) const SERVER_2019: &str = "10.0.17763";
 const VXLAN_PORT: &str = "4789";
 /// hybrid-overlay-node's flag for it.
 const VXLAN_FLAG: &str = "--hybrid-overlay-vxlan-port";
-/// Windows Server 2025.
-const SERVER_2025: &str = "10.0.26100";
-/// First pause image for Windows Server 2025 (containerd#13156, windows-testing#557).
-const PAUSE_2025: [u32; 3] = [3, 10, 2];
-/// First kubelet that needs containerd 2 (kubernetes' container runtime requirements, 1.38).
-const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
-
 /// Settings of a kubelet that end it on Windows (kubernetes v1.33.13 and v1.37.2
 /// `pkg/kubelet/apis/config/validation/validation_windows.go`).
 const NOT_ON_WINDOWS: [&str; 3] = [
@@ -277,18 +269,19 @@ const NOT_ON_WINDOWS: [&str; 3] = [
     "defaultPodSysctls",
 ];
 
-/// Checks a rendered section against the programs of its payload.
-pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
+/// Checks a rendered section against the programs of its payload. `kept` are its files that are not sent now.
+pub(crate) fn check(items: &[Item], kept: &[String], payload: &Manifest) -> Vec<Problem> {
     let mut found = Vec::new();
+    let rendered = containerd::Rendered {
+        items,
+        kept,
+        payload,
+    };
     for item in items {
         match &item.what {
             What::Service(service) => {
                 flags(&item.id, service, payload, &mut found);
-                if let Some(path) = containerd_config(&service.command)
-                    && let Some(text) = items.iter().find_map(|item| content_of(item, &path))
-                {
-                    containerd(&path, &text, payload, &mut found);
-                }
+                containerd::service(&item.id, &service.command, rendered, &mut found);
             }
             What::File(_) | What::NetworkFile(_) => kubernetes_config(item, payload, &mut found),
             _ => {}
@@ -297,20 +290,11 @@ pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
     found
 }
 
-/// Path of the configuration on containerd's command line.
-fn containerd_config(command: &str) -> Option<String> {
-    let mut words = words(command).into_iter();
-    words.find(|word| word.ends_with(r"\containerd.exe"))?;
-    while let Some(word) = words.next() {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (word.as_str(), None),
-        };
-        if matches!(name, "--config" | "-config" | "-c" | "--c") {
-            return value.or_else(|| words.next());
-        }
-    }
-    None
+/// Whether a word of a command line is that program.
+fn is_program(word: &str, name: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let file = word.rsplit(['\\', '/']).next().unwrap_or_default();
+    file == name
 }
 
 /// Words of a command line without their quotes. A quoted word may have spaces.
@@ -342,13 +326,6 @@ fn flag_name(word: &str) -> Option<String> {
     Some(name.replace('_', "-"))
 }
 
-fn content_of(item: &Item, wanted: &str) -> Option<String> {
-    match &item.what {
-        What::File(file) if file.path.eq_ignore_ascii_case(wanted) => inline(file),
-        _ => None,
-    }
-}
-
 fn inline(file: &File) -> Option<String> {
     match &file.source {
         FileSource::Inline { base64 } => String::from_utf8(STANDARD.decode(base64).ok()?).ok(),
@@ -356,17 +333,22 @@ fn inline(file: &File) -> Option<String> {
     }
 }
 
-/// Reason against a setting of that reader in that release.
-fn refused(setting: &Setting, release: Release) -> Option<String> {
-    let early = setting.first.is_some_and(|first| release < first);
-    let late = setting.last.is_some_and(|last| release > last);
-    let range = match (setting.first, setting.last) {
+/// Releases between these two, in words.
+fn range(first: Option<Release>, last: Option<Release>) -> String {
+    match (first, last) {
         (Some(first), Some(last)) if first == last => format!("of {first} only"),
         (Some(first), Some(last)) => format!("of {first} to {last}"),
         (Some(first), None) => format!("of {first} and later"),
         (None, Some(last)) => format!("of {last} and earlier"),
         (None, None) => String::new(),
-    };
+    }
+}
+
+/// Reason against a setting of that reader in that release.
+fn refused(setting: &Setting, release: Release) -> Option<String> {
+    let early = setting.first.is_some_and(|first| release < first);
+    let late = setting.last.is_some_and(|last| release > last);
+    let range = range(setting.first, setting.last);
     (early || late).then(|| {
         let value = setting.value.map(|value| format!(" = {value}"));
         format!(
@@ -388,11 +370,11 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
     let words = words(&service.command);
     let flags: Vec<String> = words.iter().filter_map(|word| flag_name(word)).collect();
     let programs = [
-        (r"\kubelet.exe", Reader::KubeletFlag),
-        (r"\kube-log-runner.exe", Reader::LogRunnerFlag),
+        ("kubelet.exe", Reader::KubeletFlag),
+        ("kube-log-runner.exe", Reader::LogRunnerFlag),
     ];
     for (program, reader) in programs {
-        if !words.iter().any(|word| word.ends_with(program)) {
+        if !words.iter().any(|word| is_program(word, program)) {
             continue;
         }
         let has = |flag: &str| flag_name(flag).is_some_and(|name| flags.contains(&name));
@@ -465,6 +447,12 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
             found.push(Problem::new(&item.id, reason));
         }
     }
+    let unknown = fields::unknown(reader, &value, payload.kubelet());
+    found.extend(
+        unknown
+            .into_iter()
+            .map(|reason| Problem::new(&item.id, reason)),
+    );
     if reader == Reader::Kubelet {
         let there = NOT_ON_WINDOWS
             .into_iter()
@@ -483,96 +471,6 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
     }
 }
 
-fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Problem>) {
-    let mut wrong = |reason: String| found.push(Problem::new(format!("file:{path}"), reason));
-    let release = payload.containerd();
-    if release.major < 2 && payload.kubelet() >= CONTAINERD_2_NEEDED {
-        let kubelet = payload.kubelet();
-        let has = match payload.containerd.is_empty() {
-            true => format!("the manifest has no `containerd`, which counts as {release}"),
-            false => format!("the payload has {release}"),
-        };
-        wrong(format!("kubelet {kubelet} needs containerd 2, and {has}"));
-    }
-    let config: toml::Table = match text.parse() {
-        Ok(config) => config,
-        Err(e) => {
-            let first = e.to_string().lines().next().unwrap_or_default().to_owned();
-            return wrong(format!("is no TOML: {first}"));
-        }
-    };
-    let at = |path: &[&str]| -> Option<&toml::Value> {
-        let (first, rest) = path.split_first()?;
-        rest.iter()
-            .try_fold(config.get(*first)?, |value, key| value.get(key))
-    };
-    for setting in of(Reader::Containerd) {
-        let fits =
-            |there: &toml::Value| setting.value.is_none_or(|value| there.to_string() == value);
-        if at(setting.path).is_some_and(fits)
-            && let Some(reason) = refused(setting, release)
-        {
-            wrong(reason);
-        }
-    }
-    for plugin in [CRI_1, CRI_RUNTIME] {
-        let both = at(&["plugins", plugin, "cni", "bin_dir"]).is_some()
-            && at(&["plugins", plugin, "cni", "bin_dirs"]).is_some();
-        if both {
-            let reason = "`bin_dir` and `bin_dirs` are both there, which containerd refuses";
-            wrong(format!("{reason} (containerd#11311)"));
-        }
-        let runtimes = at(&["plugins", plugin, "containerd", "runtimes"]);
-        for (name, runtime) in runtimes
-            .and_then(toml::Value::as_table)
-            .into_iter()
-            .flatten()
-        {
-            if release.major >= 2 && runtime.get("runtime_path").is_none() {
-                let reason =
-                    "has no `runtime_path`: a shim of that name on the PATH is taken first";
-                wrong(format!("the runtime {name} {reason}"));
-            }
-        }
-    }
-    let nri_off = at(&["plugins", NRI, "disable"]).and_then(toml::Value::as_bool);
-    if release.major >= 2 && nri_off != Some(true) {
-        wrong(format!(
-            "`plugins/{NRI}/disable` is not true: from 2.0 on NRI is on without it"
-        ));
-    }
-    let pause = at(&["plugins", CRI_1, "sandbox_image"])
-        .or_else(|| at(&["plugins", CRI_IMAGES, "pinned_images", "sandbox"]));
-    let pause = pause.and_then(toml::Value::as_str).unwrap_or_default();
-    let for_2025 = payload
-        .windows_builds
-        .iter()
-        .any(|build| build == SERVER_2025);
-    if for_2025 && pause_version(pause).is_some_and(|it| it < PAUSE_2025) {
-        wrong(format!(
-            "{pause} has no image for Windows Server 2025 ({SERVER_2025}); 3.10.2 is the first"
-        ));
-    }
-}
-
-/// Version in the tag of an image that is named `pause`, without what follows a dash. Microsoft's `3.10.1-3` has the images of
-/// 3.10.2 (image-builder#1985).
-fn pause_version(image: &str) -> Option<[u32; 3]> {
-    let (name, tag) = image.split('@').next()?.rsplit_once(':')?;
-    if !name.ends_with("/pause") {
-        return None;
-    }
-    let (version, build) = tag.split_once('-').unwrap_or((tag, ""));
-    let mut parts = version.split('.').map(str::parse);
-    let mut next = || parts.next().unwrap_or(Ok(0)).ok();
-    let version = [next()?, next()?, next()?];
-    let microsofts = name.ends_with("/oss/v2/kubernetes/pause") && version == [3, 10, 1];
-    match microsofts && build.parse::<u32>().is_ok_and(|build| build >= 3) {
-        true => Some(PAUSE_2025),
-        false => Some(version),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -588,59 +486,6 @@ mod tests {
         ];
         for (words, wanted) in table {
             assert_eq!(vxlan_port(words.clone()).as_deref(), wanted, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn the_configuration_of_containerd_is_found_however_it_is_written() {
-        for (command, wanted) in [
-            (
-                r"C:\k\containerd.exe --config C:\k\c.toml",
-                Some(r"C:\k\c.toml"),
-            ),
-            (
-                r"C:\k\containerd.exe --config=C:\k\c.toml --run-service",
-                Some(r"C:\k\c.toml"),
-            ),
-            (
-                r#""C:\Program Files\containerd\containerd.exe" -c "C:\Program Files\containerd\config.toml""#,
-                Some(r"C:\Program Files\containerd\config.toml"),
-            ),
-            (r"C:\k\containerd.exe --log-level=info", None),
-            (r"C:\k\kubelet.exe --config C:\k\kubelet.conf", None),
-        ] {
-            assert_eq!(containerd_config(command).as_deref(), wanted, "{command}");
-        }
-    }
-
-    #[test]
-    fn a_pause_image_is_known_by_its_tag() {
-        let table = [
-            ("registry.k8s.io/pause:3.10.2", Some([3, 10, 2])),
-            (
-                "mcr.microsoft.com/oss/kubernetes/pause:3.9",
-                Some([3, 9, 0]),
-            ),
-            ("m.example:5000/pause:3.10.1@sha256:00", Some([3, 10, 1])),
-            ("mcr.example/pause:3.9-windows-1809-amd64", Some([3, 9, 0])),
-            (
-                "mcr.example/oss/v2/kubernetes/pause:3.10.1-3",
-                Some([3, 10, 2]),
-            ),
-            (
-                "mcr.example/oss/v2/kubernetes/pause:3.10.1-1",
-                Some([3, 10, 1]),
-            ),
-            (
-                "mcr.example/oss/kubernetes/pause:3.10.1-3",
-                Some([3, 10, 1]),
-            ),
-            ("m.example:5000/pause", None),
-            ("m.example/pause:windows", None),
-            ("m.example/idle:3.9", None),
-        ];
-        for (image, wanted) in table {
-            assert_eq!(pause_version(image), wanted, "{image}");
         }
     }
 }

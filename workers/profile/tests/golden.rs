@@ -72,12 +72,21 @@ fn secrets() -> Secrets {
 }
 
 fn rendered(profile: &Profile, values: &Values, secrets: &Secrets, section: Section) -> Rendered {
-    let payload = payload();
+    rendered_for(&payload(), profile, values, secrets, section)
+}
+
+fn rendered_for(
+    payload: &Manifest,
+    profile: &Profile,
+    values: &Values,
+    secrets: &Secrets,
+    section: Section,
+) -> Rendered {
     let variables = values.variables();
     let keep = ["10.20.0-01234567".to_owned()];
     let inputs = Inputs {
         profile,
-        payload: &payload,
+        payload,
         variables: &variables,
         secrets,
         keep: &keep,
@@ -176,6 +185,27 @@ fn an_upstream_node() {
         Section::Host,
     );
     expect_file!["golden/upstream-host.txt"].assert_eq(&shown(&host.document));
+}
+
+/// The newest programs of the support table. Beside `openshift-host.txt`, `openshift-node.txt` and `upstream-host.txt`, which
+/// are for the oldest, these files show what differs by release.
+#[test]
+fn a_node_of_the_newest_programs() {
+    let newest = Manifest {
+        kubelet: "1.37".into(),
+        containerd: "2.4".into(),
+        ..payload()
+    };
+    for (name, platform, section) in [
+        ("openshift", "aws", Section::Host),
+        ("openshift", "aws", Section::Node),
+        ("upstream", "none", Section::Host),
+    ] {
+        let profile = profile(name, "");
+        let node = rendered_for(&newest, &profile, &values(platform), &secrets(), section);
+        let golden = format!("golden/newest-{name}-{}.txt", section.as_str());
+        expect_file![golden].assert_eq(&shown(&node.document));
+    }
 }
 
 /// The services of both sections, with paths as if there were no folder per payload.

@@ -245,17 +245,29 @@ fn containerd_gets_what_it_knows(config: &toml::Table, release: &str) {
         (cri, &cri["sandbox_image"])
     };
     assert_eq!(pause.as_str(), Some("registry.k8s.io/pause:3.10.2"));
-    let shim = runtime["containerd"]["runtimes"]["runhcs-wcow-process"]["runtime_path"].as_str();
-    assert!(
-        shim.is_some_and(|shim| shim.ends_with(r"\containerd-shim-runhcs-v1.exe")),
-        "{shim:?}"
-    );
+    shims_get_what_they_know(&runtime["containerd"]["runtimes"], two);
     let cni = runtime["cni"].as_table().expect("a table");
     let dirs = at_least(release, 2, 1);
     assert_eq!(
         (cni.contains_key("bin_dir"), cni.contains_key("bin_dirs")),
         (!dirs, dirs)
     );
+}
+
+/// Row 4. containerd 1.7 knows of a runtime only what its file says. From 2.0 on its own defaults stay beside that
+/// (go-toml v1.9.5 makes a new map, v2.2.3 fills the one that is there).
+fn shims_get_what_they_know(runtimes: &toml::Value, two: bool) {
+    let runtimes = runtimes.as_table().expect("runtimes");
+    assert_eq!(runtimes.contains_key("runhcs-wcow-hypervisor"), two);
+    for (name, runtime) in runtimes {
+        let shim = runtime["runtime_path"].as_str().expect(name);
+        assert!(shim.ends_with(r"\containerd-shim-runhcs-v1.exe"), "{shim}");
+        assert_eq!(runtime["options"]["ScrubLogs"].as_bool(), Some(true));
+    }
+    let annotations = runtimes["runhcs-wcow-process"].get("container_annotations");
+    let annotations = annotations.map(ToString::to_string);
+    let wanted = r#"["io.microsoft.container.*"]"#.to_owned();
+    assert_eq!(annotations, (!two).then_some(wanted));
 }
 
 /// Rows 6 and 9.
@@ -481,6 +493,37 @@ fn file_of_containerd(documents: &[Document]) -> String {
     file(documents, r"C:\k\containerd\containerd_conf.toml").expect("a configuration")
 }
 
+/// Row 19: what a layer says of registries is where every containerd looks for it.
+#[test]
+fn mirrors_of_a_layer_are_read_by_every_containerd() {
+    mirrors_are_read(NO_CHANGE);
+}
+
+fn mirrors_are_read(change: Change) {
+    let layer = "host: {mirrors: {quay.io: {blocked: true}}}";
+    for profile in ["openshift", "upstream"] {
+        for containerd in CONTAINERDS {
+            let documents = Node {
+                profile,
+                containerd,
+                layer,
+                change,
+                ..NODE
+            }
+            .rendered();
+            let plugins = &toml(&documents)["plugins"];
+            let plugin = match plugins.get("io.containerd.cri.v1.images") {
+                Some(images) => images,
+                None => &plugins["io.containerd.grpc.v1.cri"],
+            };
+            let folder = plugin["registry"]["config_path"].as_str();
+            let hosts = format!(r"{}\quay.io\hosts.toml", folder.expect("a folder"));
+            let text = file(&documents, &hosts).expect(&hosts);
+            assert_eq!(text, "server = \"https://never-contact-source.invalid\"\n");
+        }
+    }
+}
+
 /// Conditions work on map entries, JSON keys, list elements and parts of `content`.
 #[test]
 fn a_condition_works_wherever_a_profile_has_one() {
@@ -569,6 +612,19 @@ fn one_planted_mistake_for_each_row_is_refused() {
         "version = 3\n{nri}[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.a]\nruntime_type = 'x'"
     ));
     let broken = toml("version = ");
+    let old_path = toml(
+        "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'x'",
+    );
+    let elsewhere = "host: {services: {containerd: {command: ['C:\\k\\Containerd.exe', --config, 'C:\\my.toml']}}}";
+    let nowhere = "host: {services: {containerd: {command: ['C:\\k\\containerd.exe']}}}";
+    let blocked = |text: &str| format!("{}  mirrors: {{quay.io: {{blocked: true}}}}\n", toml(text));
+    let unread_1 = blocked("version = 2");
+    let unread_2 = blocked(&format!(
+        "version = 3\n{nri}{runtime}[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = 'C:\\certs.d'"
+    ));
+    let misspelt = r"host: {files: {'C:\k\kubelet.conf': {json: {maxPodss: 9}}}}";
+    let curves = r"host: {files: {'C:\k\kubelet.conf': {json: {tlsCurvePreferences: [29]}}}}";
+    let proxy = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {winkernel: {enableDsr: true}}}}}}";
     let gates = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {featureGates: {WinDSR: true}}}}}}";
     let flag = |flag: &str| {
         format!("host: {{services: {{kubelet: {{command: ['C:\\k\\kubelet.exe', '{flag}']}}}}}}")
@@ -680,6 +736,74 @@ fn one_planted_mistake_for_each_row_is_refused() {
                 ..NODE
             },
             "has no `runtime_path`",
+        ),
+        (
+            4,
+            Node {
+                layer: &old_path,
+                ..NODE
+            },
+            "the runtime a has no `runtime_path`",
+        ),
+        (
+            2,
+            Node {
+                layer: elsewhere,
+                ..NODE
+            },
+            r"service:containerd: containerd reads C:\my.toml, which is not among this section's `files`",
+        ),
+        (
+            2,
+            Node {
+                layer: nowhere,
+                ..NODE
+            },
+            r"containerd reads C:\Program Files\containerd\config.toml, which is not among",
+        ),
+        (
+            19,
+            Node {
+                layer: &unread_1,
+                ..NODE
+            },
+            r#"write `config_path = 'C:\k\containerd\registries'` below `[plugins."io.containerd.grpc.v1.cri".registry]`"#,
+        ),
+        (
+            19,
+            Node {
+                profile: "upstream",
+                containerd: "2.4",
+                layer: &unread_2,
+                ..NODE
+            },
+            "containerd would read none of the profile's `mirrors`, and a blocked registry would be open",
+        ),
+        (
+            14,
+            Node {
+                layer: misspelt,
+                ..NODE
+            },
+            "`maxPodss` is no field of a KubeletConfiguration, and the kubelet would ignore it; did you mean maxPods?",
+        ),
+        (
+            14,
+            Node {
+                kubelet: "1.35",
+                layer: curves,
+                ..NODE
+            },
+            "`tlsCurvePreferences` is a field of 1.36 and later, and the payload has 1.35",
+        ),
+        (
+            7,
+            Node {
+                kubelet: "1.37",
+                layer: proxy,
+                ..NODE
+            },
+            "`winkernel.enableDsr` is no field of a KubeProxyConfiguration",
         ),
         (
             5,
@@ -861,12 +985,13 @@ fn vxlan_port_reaches_the_overlay(change: Change) {
     );
 }
 
-/// A row that is taken out of a built-in profile is missed by the row's own test. (Rows 14 to 20 are no part of a profile.)
+/// A row that is taken out of a built-in profile is missed by the row's own test. (Of the rows 14 to 20, only 19 is part of a
+/// profile.)
 #[test]
 fn a_row_that_is_taken_away_is_missed() {
     type Check = fn(Change);
     const SHIM: &str = r"runtime_path = '${PAYLOAD_DIR}\containerd\containerd-shim-runhcs-v1.exe'";
-    let table: [(u32, Check, Change); 27] = [
+    let table: [(u32, Check, Change); 31] = [
         (1, every_pair_renders, ("bin_dirs = [", "dirs = [")),
         (
             1,
@@ -890,6 +1015,16 @@ fn a_row_that_is_taken_away_is_missed() {
         (2, every_pair_renders, ("version = 2", "version = 3")),
         (3, every_pair_renders, ("disable = true", "disable = false")),
         (4, every_pair_renders, (SHIM, "")),
+        (
+            4,
+            every_pair_renders,
+            ("ScrubLogs = true", "ScrubLogs = false"),
+        ),
+        (
+            4,
+            every_pair_renders,
+            ("container_annotations = [\"io.microsoft.container.*\"]", ""),
+        ),
         (5, every_pair_renders, ("pause:3.10.2", "pause:3.10.1")),
         (
             5,
@@ -1003,6 +1138,19 @@ fn a_row_that_is_taken_away_is_missed() {
             ("set: VXLAN_PORT", "set: NO_PROXY"),
         ),
         (
+            19,
+            mirrors_are_read,
+            (r"config_path = 'C:\k\containerd\registries'", ""),
+        ),
+        (
+            19,
+            mirrors_are_read,
+            (
+                "[plugins.\"io.containerd.cri.v1.images\".registry]",
+                "[plugins.\"io.containerd.cri.v1.images\".registries]",
+            ),
+        ),
+        (
             21,
             windows_is_set,
             ("static_address: true", "static_address: false"),
@@ -1063,7 +1211,7 @@ const ROWS: &[Row] = &[
         number: 2,
         setting: "containerd's version of its file",
         tests: &[PAIRS],
-        mistake: "3 for 1.7, 4 for 2.2, no TOML",
+        mistake: "3 for 1.7, 4 for 2.2, no TOML; a file that the profile does not have",
         program: "containerd 1.7",
     },
     Row {
@@ -1075,9 +1223,9 @@ const ROWS: &[Row] = &[
     },
     Row {
         number: 4,
-        setting: "the shim's path",
+        setting: "the shim's path, and what it keeps out of its log",
         tests: &[PAIRS],
-        mistake: "none in 2.3",
+        mistake: "none in 1.7 and 2.3",
         program: "containerd 2.4, a misspelt key",
     },
     Row {
@@ -1112,8 +1260,8 @@ const ROWS: &[Row] = &[
         number: 7,
         setting: "kube-proxy's gates",
         tests: &[PAIRS],
-        mistake: "WinDSR in 1.37",
-        program: "kube-proxy of 1.34 and 1.37",
+        mistake: "WinDSR in 1.37; a misspelt field",
+        program: "kube-proxy of 1.34 and 1.37; a misspelt field its strict reader only",
     },
     Row {
         number: 8,
@@ -1183,8 +1331,8 @@ const ROWS: &[Row] = &[
             ),
             (OF_THE_CLUSTER, "of_a_pool_counts_what_all_its_nodes_have"),
         ],
-        mistake: "cpuManagerPolicy; a pair that a layer contradicts",
-        program: "the kubelet of 1.33 and 1.37, a misspelt field and a wrong type",
+        mistake: "cpuManagerPolicy; a pair that a layer contradicts; a misspelt field; one of a later release",
+        program: "the kubelet of 1.33, a wrong type; of 1.33 and 1.37, a misspelt field by the strict reader only",
     },
     Row {
         number: 15,
@@ -1226,12 +1374,15 @@ const ROWS: &[Row] = &[
     Row {
         number: 19,
         setting: "NeverContactSource without a mirror",
-        tests: &[(
-            "workers/profile/src/mirrors.rs",
-            "a_ban_outlives_its_mirrors",
-        )],
-        mistake: "every mirror is left out; a ban of a path",
-        program: OF_DORMER,
+        tests: &[
+            (
+                "workers/profile/src/mirrors.rs",
+                "a_ban_outlives_its_mirrors",
+            ),
+            (SUPPORT, "mirrors_of_a_layer_are_read_by_every_containerd"),
+        ],
+        mistake: "every mirror is left out; a ban of a path; a file of containerd without the mirrors' folder",
+        program: "containerd 1.7, 2.3 and 2.4 read the folder's path; what is in it dormer alone reads",
     },
     Row {
         number: 20,
@@ -1427,12 +1578,21 @@ compares the manifest with `containerRuntimeVersion` of the Node.
 
 A layer that has one of these settings for another release is refused when it is rendered, with the reason.
 
+containerd 1.7 knows of a runtime only what its file says, and has no other one; from 2.0 on its own defaults stay. So a file for
+1.7 has `container_annotations`. `ScrubLogs` is there for all releases: containerd's default has it only since 1.7.35, 2.2.7, 2.3.4
+and 2.4.0, and the shim's since hcsshim 0.15.0-rc.2. From 2.0 on `runhcs-wcow-hypervisor` has its `runtime_path`, too.
+
 ";
     let after = "
 Also refused:
 
 - `bin_dir` and `bin_dirs` together (containerd#11311);
-- from containerd 2.0 on, a runtime without `runtime_path`, and NRI that is not disabled;
+- a service of containerd whose file (`--config`) is not among the `files` of its section;
+- `mirrors` where that file does not name their folder as the registries' `config_path`: a blocked registry would be open;
+- a runtime of containerd without `runtime_path`, and from 2.0 on NRI that is not disabled;
+- a field that the kubelet or kube-proxy of that release does not have, such as `maxPodss`. The programs themselves warn, and
+  ignore it (kubernetes v1.33.13 and v1.37.2 `pkg/kubelet/kubeletconfig/util/codec/codec.go`, `cmd/kube-proxy/app/options.go`).
+  `workers/profile/src/settings/kubelet_fields.txt` and `kube_proxy_fields.txt` have the fields of 1.33 to 1.37;
 - a pause image below 3.10.2 in a payload for Windows Server 2025 (containerd#13156, windows-testing#557);
 - another port of VXLAN than 4789 in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
   later). Where a payload is for other builds, too, the machines of Server 2019 wait with that reason, and the others go
