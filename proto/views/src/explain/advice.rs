@@ -195,7 +195,10 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
         MachinePhase::Serving => match &machine.not_compared {
             Some(failure) => {
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
-                vec![Step::outside(outside, say), recreated(machine).instead()]
+                let mut steps = vec![Step::outside(outside, say)];
+                steps.extend(at_once(machine));
+                steps.push(recreated(machine).instead());
+                steps
             }
             None if machine.certificate_refused.is_some() => lapsed(machine),
             None => not_ready(machine),
@@ -245,6 +248,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         None => format!("{say}. dormer tries again by itself"),
     };
     let mut steps = vec![Step::outside(outside, say)];
+    steps.extend(at_once(machine));
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
     }
@@ -290,10 +294,16 @@ fn pools() -> Step {
 }
 
 fn recreated(machine: &Machine) -> Step {
-    Step::command(
-        "Replace it",
-        &["dormer", "recreate", &machine.name, "--yes"],
-    )
+    Step::command("Replace it", &["dormer", "recreate", &machine.name])
+}
+
+/// Retry of a step that dormer tries again later by itself.
+fn at_once(machine: &Machine) -> Option<Step> {
+    let retry = ["dormer", "retry", machine.name.as_str()];
+    let say = "Try again at once, instead of waiting";
+    machine
+        .waits_for_attempt()
+        .then(|| Step::command(say, &retry))
 }
 
 /// Replacement of a Machine that does not serve yet.
@@ -387,7 +397,7 @@ fn lapsed(machine: &Machine) -> Vec<Step> {
     };
     vec![
         Step::command("See who asks for what", &["kubectl", "describe", "csr"]),
-        Step::command(say, &["dormer", "recreate", name, "--yes"]),
+        Step::command(say, &["dormer", "recreate", name]),
     ]
 }
 
@@ -924,7 +934,7 @@ mod tests {
         let machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key fits");
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
-        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
         assert!(steps[2].instead);
     }
 
@@ -935,7 +945,7 @@ mod tests {
         let steps = steps(&machine, None);
         let compares = [Outside::CompareHostKey, Outside::TrustHostKey];
         assert_eq!(outside(&steps), compares, "first");
-        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), ["dormer recreate m"]);
         assert!(steps[2].instead);
         let text = step_lines(&steps).join("\n");
         let reads = "1. Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf C:\\ProgramData\\ssh\\";
@@ -1002,7 +1012,7 @@ mod tests {
         "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
         "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
         "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
-        "See", "Set", "Start", "Then", "Trust", "Uncordon", "Wait",
+        "See", "Set", "Start", "Then", "Trust", "Try", "Uncordon", "Wait",
     ];
 
     #[test]
@@ -1105,7 +1115,7 @@ mod tests {
         };
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
-        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), ["dormer recreate m"]);
     }
 
     #[test]
@@ -1115,7 +1125,7 @@ mod tests {
             certificate_refused: Some("the Node n exists, and was not torn down".into()),
             ..machine_in(MachinePhase::Serving)
         };
-        let all = ["kubectl describe csr", "dormer recreate m --yes"];
+        let all = ["kubectl describe csr", "dormer recreate m"];
         assert_eq!(lines(&steps(&machine, None)), all);
         assert!(said(&steps(&machine, None)).contains("Replace the machine"));
         machine.kind = Some(MachineKind::WindowsHost.into());
