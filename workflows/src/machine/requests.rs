@@ -49,8 +49,10 @@ impl Draft<'_> {
         if *phase == Phase::Serving {
             return self.s.not_compared.as_ref().map(|_| Timer::Drift);
         }
-        let checks_again = *phase == Phase::Marking && self.s.checked_since.is_some();
-        let again = checks_again || phase.row().length(Timer::Again).is_some();
+        let checks = *phase == Phase::Marking && self.s.checked_since.is_some();
+        // A removal waits between its passes.
+        let again = checks || *phase == Phase::Leaving;
+        let again = again || phase.row().length(Timer::Again).is_some();
         again.then_some(Timer::Again)
     }
 
