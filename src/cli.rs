@@ -504,6 +504,8 @@ mod tests {
             ("dormer recrate m", "'recreate'"),
             ("dormer uninstal", "'uninstall'"),
             ("dormer statsu", "'status'"),
+            // And not 'reset', which is near as well.
+            ("dormer restart m", "'retry'"),
         ] {
             let text = said(line).expect("a mistake");
             assert!(text.contains(meant), "{line}: {text}");
@@ -511,7 +513,6 @@ mod tests {
         for line in [
             "dormer install",
             "dormer create m",
-            "dormer restart m",
             "dormer rain m",
             "dormer set x",
             "dormer move m",

@@ -1115,7 +1115,7 @@ mod tests {
         };
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
-        assert_eq!(lines(&steps), ["dormer recreate m"]);
+        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
     }
 
     #[test]
