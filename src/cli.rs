@@ -8,6 +8,7 @@ use clap::{
 use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
 use dormer_profile::suggestion::near;
+use dormer_views::actions::{ACTIONS, Action};
 use std::process::ExitCode;
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
@@ -255,10 +256,14 @@ fn mistake(
     for (invalid, suggested) in pairs {
         let typed = words(error.get(invalid)).into_iter().next();
         let known = words(error.get(suggested));
-        let near = typed.and_then(|typed| near(&typed, known.iter().map(String::as_str)));
+        let commands = suggested == ContextKind::SuggestedSubcommand;
+        let near = typed.and_then(|typed| {
+            let near = near(&typed, known.iter().map(String::as_str))?;
+            (!commands || may_be_meant(&typed, near)).then_some(near)
+        });
         match near.map(str::to_owned) {
             _ if known.is_empty() => {}
-            Some(near) if suggested == ContextKind::SuggestedSubcommand => {
+            Some(near) if commands => {
                 error.insert(suggested, ContextValue::Strings(vec![near]));
             }
             Some(near) => {
@@ -281,6 +286,17 @@ fn mistake(
         Some(text) => Ok(text.trim_end().to_owned()),
         None => Err(error),
     }
+}
+
+/// Whether a command may be suggested for what was typed. One that deletes or disturbs something is suggested only for a
+/// slip of the keyboard, and never for another word that resembles it: `uninstall` is no answer to `install`.
+fn may_be_meant(typed: &str, command: &str) -> bool {
+    let dangerous = |it: &Action| it.name == command && it.danger.is_some();
+    if command != "uninstall" && !ACTIONS.iter().any(dangerous) {
+        return true;
+    }
+    let same_start = typed.chars().next() == command.chars().next();
+    same_start && typed.len().abs_diff(command.len()) <= 1
 }
 
 /// Whether the mistake is a flag that no known one is near to.
@@ -322,6 +338,11 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
     let typed = |kind| words(error.get(kind)).into_iter().next();
     if let Some(command) = typed(ContextKind::InvalidSubcommand) {
         return Some(match command.as_str() {
+            "install" | "setup" | "deploy" | "init" | "apply" => {
+                "its Helm chart installs dormer in a cluster: helm install dormer deploy/chart -n dormer, as docs/install.md \
+                 describes it step by step\ndormer demo shows everything on this computer, dormer preflight --cluster \
+                 checks a cluster before"
+            }
             "upgrade" | "update" => {
                 "an upgrade starts when the pool's spec.payload names another installed payload: kubectl edit \
                  windowspool windows\ndormer plan shows what would change, dormer get rollouts how far it is"
@@ -472,6 +493,7 @@ mod tests {
                 "dormer upgrade",
                 "spec.payload names another installed payload",
             ),
+            ("dormer install", "helm install dormer"),
             ("dormer ls", "dormer get machines"),
             ("dormer events", "dormer history MACHINE"),
             ("dormer get nodes", "dormer get machines -o wide"),
@@ -483,7 +505,22 @@ mod tests {
             let text = said(line).expect("a mistake");
             assert!(text.contains(part) && !text.contains("similar"), "{text}");
         }
+        for (line, meant) in [
+            ("dormer recrate m", "'recreate'"),
+            ("dormer uninstal", "'uninstall'"),
+            ("dormer statsu", "'status'"),
+            // And not 'reset', which is near as well.
+            ("dormer restart m", "'retry'"),
+        ] {
+            let text = said(line).expect("a mistake");
+            assert!(text.contains(meant), "{line}: {text}");
+        }
         for line in [
+            "dormer install",
+            "dormer create m",
+            "dormer rain m",
+            "dormer set x",
+            "dormer move m",
             "dormer get machines --colour",
             "dormer pause m --force",
             "dormer frobnicate",
@@ -492,6 +529,7 @@ mod tests {
             let far = said(line).expect("a mistake");
             assert!(!far.contains("tip:"), "{line}: {far}");
             assert!(!far.contains("dormer get machines"), "{line}: {far}");
+            assert!(!far.contains("similar"), "{line}: {far}");
         }
         assert!(said("dormer --help").is_err(), "help is no mistake");
     }

@@ -111,6 +111,7 @@ const TABLE: &[(i32, &str, &str)] = &[
         "migrate check --kubeconfig @/no",
         "--kubeconfig @/no: No such file",
     ),
+    (2, "install", "helm install dormer deploy/chart"),
     (2, "migrate", "check"),
     (2, "migrate back", "<NODE>"),
     (

@@ -28,7 +28,7 @@ use dormer_proto::{
 };
 use dormer_views::actions::TRUST_HOST_KEY;
 use dormer_workflows::{Dormer, State};
-use no_effect::changes_nothing;
+use no_effect::{NoEffect, changes_nothing};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -288,15 +288,17 @@ pub(crate) async fn ask(
         return Ok(run);
     }
     if let Ask::Signal(signal) = &request.ask
-        && let Some(error) = changes_nothing(&run, ports.now(), signal)
+        && let Some(NoEffect { why, remedy }) = changes_nothing(&run, ports.now(), signal)
     {
-        let see = match run.state {
-            // `why` explains machines.
-            State::Rollout(_) => format!("dormer describe rollout {}", run.id.key()),
-            _ => "dormer why".to_owned(),
-        };
-        let remedy = format!("{see} shows what it waits for");
-        return Err(ApiError::conflict(error, &remedy));
+        let remedy = remedy.unwrap_or_else(|| {
+            let see = match run.state {
+                // `why` explains machines.
+                State::Rollout(_) => format!("dormer describe rollout {}", run.id.key()),
+                _ => "dormer why".to_owned(),
+            };
+            format!("{see} shows what it waits for")
+        });
+        return Err(ApiError::conflict(why, &remedy));
     }
     if let Some(found) = run_cache.quarantine(&run.id).await? {
         return Err(ApiError::quarantined(&run.id, &found.code, &found.why));

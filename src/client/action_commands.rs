@@ -1,6 +1,7 @@
 //! Commands of actions: each sends the caller's name and reason, and ends once the history holds the request.
 
 mod bulk;
+mod meanwhile;
 mod request;
 mod rollback;
 
@@ -8,7 +9,7 @@ pub(crate) use rollback::Rollback;
 
 use super::{
     Failure, absent,
-    filter::{Filter, Selector},
+    filter::{Filter, Selector, same_code},
     items::Kind,
     machines::{self, path_of},
     server::{Server, segment},
@@ -41,13 +42,13 @@ fn already(action: &str, machine: &machine::Machine) -> Option<String> {
 /// Arguments of an action on machines.
 #[derive(Debug, Args)]
 pub struct Machine {
-    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
+    /// The machines: names or the ends of them, NAMESPACE/NAME, UIDs, or names or addresses of their Nodes
     #[arg(conflicts_with_all = ["all_failed", "selector", "of_pool"])]
     machines: Vec<String>,
     /// All machines that have failed; --code, --pool and -l narrow them
     #[arg(long, alias = "failed")]
     all_failed: bool,
-    /// Of the failed machines, only those with this code
+    /// Of the failed machines, only those with this code: DiskFull and disk_full are one
     #[arg(long, requires = "all_failed")]
     code: Option<String>,
     /// Only machines of this pool, all of them or those that --all-failed or -l choose
@@ -84,10 +85,13 @@ impl Machine {
                 let checked = self.request.check(&server, &path, &body).await;
                 checked.map_err(|failure| failure.about(&machine.name))?;
             }
+            let chosen = std::slice::from_ref(&machine);
+            meanwhile::warn(&server, action, chosen).await;
             self.request
                 .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let posted = self.request.post(&server, action, &path, &body).await;
-            return posted.map_err(|failure| failure.about(&machine.name));
+            let posted = posted.map_err(|failure| failure.about(&machine.name))?;
+            return Ok(self.request.explained(posted, action, &machine));
         }
         if self.request.against.is_some() {
             let message = "--against names a record of one machine: give one machine";
@@ -113,6 +117,7 @@ impl Machine {
                 "dormer why says what they wait for",
             ));
         }
+        meanwhile::warn(&server, action, &chosen).await;
         let what = summary(action, &chosen);
         match risk {
             Risk::None if self.machines.is_empty() => self.request.asked(&format!("{what}."))?,
@@ -160,7 +165,7 @@ impl Machine {
         let fits = self
             .code
             .as_deref()
-            .is_none_or(|wanted| code == Some(wanted));
+            .is_none_or(|wanted| code.is_some_and(|code| same_code(code, wanted)));
         !self.all_failed || machine.state == MachineState::Failed && fits
     }
 }
@@ -259,64 +264,78 @@ impl TrustHostKey {
     }
 }
 
-/// Arguments of an action on a machine or a pool.
+/// Arguments of an action on machines or a pool.
 #[derive(Debug, Args)]
 pub struct MachineOrPool {
-    /// The machine: its name, NAMESPACE/NAME, or its UID; or pool/POOL
-    #[arg(required_unless_present = "pool", conflicts_with = "pool")]
-    machine: Option<String>,
-    /// The pool, instead of a machine
-    #[arg(long)]
+    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs; or one pool/POOL
+    #[arg(conflicts_with_all = ["selector", "pool"])]
+    machines: Vec<String>,
+    /// The pool itself, instead of machines
+    #[arg(long, conflicts_with = "selector")]
     pool: Option<String>,
+    /// Machines with these fields, such as pool=windows: KEY=VALUE or KEY!=VALUE; dormer get --help has the keys
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<Selector>,
     #[command(flatten)]
     request: RequestArgs,
 }
 
 impl MachineOrPool {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
+        let named = self.machines.iter().find_map(|called| pool_in(called));
+        let pool = named.or(self.pool.as_deref());
+        match (pool, self.machines.len()) {
+            (Some(_), 2..) => Err(Failure::Usage("give a pool alone, or machines".into())),
+            (Some(pool), _) => self.on_pool(action, pool, named.is_some()).await,
+            (None, 0) if self.selector.is_none() => Err(Failure::Usage(
+                "name machines, choose them by -l KEY=VALUE, or give --pool POOL".into(),
+            )),
+            (None, _) => self.on_machines(action).await,
+        }
+    }
+
+    async fn on_pool(&self, action: &Action, pool: &str, named: bool) -> Result<String, Failure> {
         let server = self.request.to.server()?;
-        let pool = self.machine.as_deref().and_then(pool_in);
-        let (of, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
-            (_, Some(pool)) => {
-                if action.name == PAUSE_POOL.name
-                    && let Ok(found) = server
-                        .get::<rollout::Rollout>(&Kind::Rollouts.one(pool))
-                        .await
-                    && let Some(by) = found.paused
-                {
-                    return Ok(format!("{pool}: already paused by {by}"));
-                }
-                (format!("/rollouts/{}", segment(pool)), pool.to_owned())
-            }
-            (Some(called), None) => {
-                let found = machines::machine(&server, called).await;
-                let machine = match found {
-                    Err(absent @ Failure::Absent { .. }) => {
-                        let is_pool = server.get::<Value>(&Kind::Pools.one(called)).await.is_ok();
-                        return Err(if is_pool {
-                            a_pool(action.name, called)
-                        } else {
-                            absent
-                        });
-                    }
-                    found => found?,
-                };
-                if let Some(text) = already(action.name, &machine) {
-                    return Ok(text);
-                }
-                (path_of(&machine), machine.name)
-            }
-            (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
-        };
-        let path = format!("{of}/actions/{}", action.name);
+        if action.name == PAUSE_POOL.name
+            && let Ok(found) = server
+                .get::<rollout::Rollout>(&Kind::Rollouts.one(pool))
+                .await
+            && let Some(by) = found.paused
+        {
+            return Ok(format!("{pool}: already paused by {by}"));
+        }
+        let path = format!("/rollouts/{}/actions/{}", segment(pool), action.name);
         let body = self.request.body();
         let answered = self.request.post(&server, action, &path, &body).await;
-        let answered = answered.map_err(|failure| failure.about(&name));
-        match (pool, &self.pool) {
-            (Some(pool), _) => absent::explained(&server, Kind::Pools, pool, answered).await,
-            (None, Some(pool)) => absent::in_pool(&server, pool, answered).await,
-            (None, None) => answered,
+        let answered = answered.map_err(|failure| failure.about(pool));
+        match named {
+            true => absent::explained(&server, Kind::Pools, pool, answered).await,
+            false => absent::in_pool(&server, pool, answered).await,
         }
+    }
+
+    async fn on_machines(self, action: &Action) -> Result<String, Failure> {
+        let server = self.request.to.server()?;
+        let names = self.machines.clone();
+        let on = Machine {
+            machines: self.machines,
+            all_failed: false,
+            code: None,
+            of_pool: None,
+            selector: self.selector,
+            request: self.request,
+        };
+        let absent = match on.run(action).await {
+            Err(absent @ Failure::Absent { .. }) => absent,
+            answered => return answered,
+        };
+        // The name of a pool alone is its pool's, and no machine's.
+        for called in &names {
+            if server.get::<Value>(&Kind::Pools.one(called)).await.is_ok() {
+                return Err(a_pool(action.name, called));
+            }
+        }
+        Err(absent)
     }
 }
 
@@ -435,6 +454,21 @@ mod tests {
         let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
             {"code": "access_denied", "message": "", "phase": "probing", "phaseText": "probing"}}));
         let serving = machine_with(json!({"state": "Joined", "phase": "serving"}));
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            machine: Machine,
+        }
+        for (code, fits) in [
+            ("AccessDenied", true),
+            ("access_denied", true),
+            ("DiskFull", false),
+        ] {
+            let line = ["retry", "--all-failed", "--code", code];
+            let line = Line::try_parse_from(line).expect("a command line");
+            assert_eq!(line.machine.has_failed(&failed), fits, "{code}");
+        }
         assert_eq!(
             failed_codes(&[failed, serving.clone()]),
             "machines have failed with: access_denied"

@@ -2,13 +2,13 @@
 
 use super::{
     Failure, absent,
-    items::{Item, URGENCIES},
+    items::{Item, machine_states},
     machines::one_that_ends_in,
     server::Server,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_profile::suggestion::question;
-use dormer_proto::phase::{Listed, MachinePhase, MachineState, RolloutState};
+use dormer_proto::phase::{Listed, MachinePhase, RolloutState};
 use std::{collections::BTreeSet, str::FromStr};
 
 /// Filter of a list.
@@ -17,7 +17,8 @@ pub(crate) struct Filter {
     /// Only those of this pool
     #[arg(long)]
     pub(super) pool: Option<String>,
-    /// Only those in this state; stuck, person and slow are machines that need attention
+    /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
+    /// that a person stopped
     #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
@@ -28,15 +29,13 @@ pub(crate) struct Filter {
 
 /// Every state of a machine or a rollout.
 fn names() -> Vec<&'static str> {
-    let machines = MachineState::ALL.iter().map(|it| it.id());
-    let rollouts = RolloutState::ALL.iter().map(|it| it.id());
-    let mut names: Vec<&str> = machines.chain(URGENCIES).chain(rollouts).collect();
-    let mut known = Vec::new();
-    names.retain(|name| {
-        let fresh = !known.contains(name);
-        known.push(*name);
-        fresh
-    });
+    let mut names = machine_states();
+    for state in RolloutState::ALL.iter().map(|it| it.id()) {
+        // A rollout is Paused, and a machine paused: the parser ignores the case.
+        if !names.iter().any(|name| name.eq_ignore_ascii_case(state)) {
+            names.push(state);
+        }
+    }
     names
 }
 
@@ -49,7 +48,7 @@ impl Filter {
     pub(super) fn takes(&self, item: &impl Item) -> bool {
         let state = |wanted: &String| {
             let urgency = item.urgency().map(Listed::id);
-            [item.state(), urgency]
+            [item.state(), item.halt(), urgency]
                 .into_iter()
                 .flatten()
                 .any(|it| it.eq_ignore_ascii_case(wanted))
@@ -102,9 +101,9 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Reason for which no item matches: a value of the selector that none of `all` has, and the values that they have.
+    /// Reason for which no `what` matches: a value of the selector that none of `all` has, and the values that they have.
     /// `None`: each value occurs, but not in combination.
-    pub(super) fn unmatched<T: Item>(&self, all: &[&T]) -> Option<String> {
+    pub(super) fn unmatched<T: Item>(&self, what: &str, all: &[&T]) -> Option<String> {
         let terms = self.selector.iter().flat_map(|it| &it.0);
         let mut wanted = terms.filter(|term| term.equal);
         let Term { key, value, .. } =
@@ -112,12 +111,15 @@ impl Filter {
         let mut there: Vec<String> = all.iter().filter_map(|it| it.field(key)).collect();
         there.sort_unstable();
         there.dedup();
+        let near = question(value, there.iter().map(String::as_str));
         Some(match there.as_slice() {
-            [] => format!("--selector {key}={value}: nothing has a {key}"),
+            [] => format!("--selector {key}={value}: no {what} has a {key}"),
+            [only] => {
+                format!("no {what} has the {key} {value}{near}\nthe only {key} now is {only}")
+            }
             there => {
-                let near = question(value, there.iter().map(String::as_str));
                 let listed = absent::listed(there);
-                format!("--selector {key}={value}: nothing has it{near}\nthere are: {listed}")
+                format!("no {what} has the {key} {value}{near}\nthe {key}s now are {listed}")
             }
         })
     }
@@ -157,6 +159,16 @@ pub(super) fn phase_id(text: &str) -> &str {
     let mut phases = MachinePhase::ALL.iter();
     let shown = phases.find(|it| it.text().eq_ignore_ascii_case(text));
     shown.map_or(text, |phase| phase.id())
+}
+
+/// Whether two codes of failures are one. dormer's own are `DiskFull`, those of the program on hosts `disk_full`; people
+/// may write either.
+pub(super) fn same_code(one: &str, other: &str) -> bool {
+    let letters = |code: &str| -> String {
+        let letters = code.chars().filter(|it| !['_', '-'].contains(it));
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    letters(one) == letters(other)
 }
 
 /// Selector over an item's fields.
@@ -233,8 +245,12 @@ impl Term {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
         match self.key.as_str() {
+            "code" => same_code(&found, &self.value),
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
-            "state" => same(&found) || item.urgency().map(Listed::id).is_some_and(same),
+            "state" => {
+                let others = [item.halt(), item.urgency().map(Listed::id)];
+                same(&found) || others.into_iter().flatten().any(same)
+            }
             "version" => {
                 let before_hash = found.rsplit_once('-').map(|(number, _)| number);
                 same(&found) || before_hash.is_some_and(same)
@@ -264,7 +280,10 @@ mod tests {
             "failure": {"code": "access_denied", "message": "", "phase": "probing", "phaseText": "probing"}}),
         );
         assert!(by("version=v1,state==failed").takes(&machine));
-        assert!(by("code=access_denied").takes(&machine));
+        for code in ["access_denied", "AccessDenied", "access-denied"] {
+            let filter = by(&format!("code={code}"));
+            assert!(filter.takes(&machine), "{code}");
+        }
         assert!(!by("version!=v1").takes(&machine));
         assert!(!by("node=n1").takes(&machine));
         let wrong = "colour=red".parse::<Selector>().unwrap_err();
@@ -279,7 +298,7 @@ mod tests {
         assert!(by("name=c-windows-a-9wgrh").takes(&machine));
         assert!(!by("name!=9wgrh").takes(&machine));
         assert!(!by("name=grh").takes(&machine), "too short");
-        assert_eq!(by("name=9wgrh").unmatched(&[&machine]), None);
+        assert_eq!(by("name=9wgrh").unmatched("machine", &[&machine]), None);
     }
 
     #[test]
@@ -300,12 +319,23 @@ mod tests {
         assert!(refused("phase!=probign").is_some_and(|it| it.contains("probing")));
         assert_eq!(refused("state=stuck"), None);
         assert_eq!(refused("version=12"), None, "any version may occur");
-        let why = by("version=12").unmatched(&[&machine]);
+        let other = machine_with(json!({"version": "11.0.1-0a1b2c3d4e5f"}));
+        let why = |text: &str, all: &[&dormer_views::machine::Machine]| {
+            by(text).unmatched("machine", all).unwrap_or_default()
+        };
         assert_eq!(
-            why.as_deref(),
-            Some("--selector version=12: nothing has it\nthere are: 11.0.0-9fc46aca439d")
+            why("version=12", &[&machine, &other]),
+            "no machine has the version 12\nthe versions now are 11.0.0-9fc46aca439d, 11.0.1-0a1b2c3d4e5f"
         );
-        assert_eq!(by("version=11.0.0").unmatched(&[&machine]), None);
+        assert_eq!(
+            why("version=12", &[&machine]),
+            "no machine has the version 12\nthe only version now is 11.0.0-9fc46aca439d"
+        );
+        assert_eq!(
+            why("zone=a", &[&machine]),
+            "--selector zone=a: no machine has a zone"
+        );
+        assert_eq!(why("version=11.0.0", &[&machine]), "");
     }
 
     #[test]
@@ -335,6 +365,27 @@ mod tests {
             several.contains("11.0.0-9fc46aca439d, 11.0.1-0a1b2c3d4e5f"),
             "{several}"
         );
+    }
+
+    #[test]
+    fn what_a_person_stopped_is_found_by_the_word_that_is_shown() {
+        let halt = json!({"kind": "held", "by": "ann", "text": "held by ann"});
+        let held = machine_with(json!({"state": "Joined", "phase": "serving", "halt": halt}));
+        let of_state = |state: &str| Filter {
+            state: Some(state.into()),
+            ..Filter::default()
+        };
+        for state in ["held", "Held", "joined"] {
+            let filter = of_state(state);
+            assert!(filter.takes(&held), "{state}");
+            let checked = filter.check::<dormer_views::machine::Machine>("machines");
+            assert_eq!(checked, Ok(()), "{state}");
+            assert!(by(&format!("state={state}")).takes(&held), "{state}");
+        }
+        assert!(!of_state("paused").takes(&held));
+        for word in ["held", "paused", "ignored", "Halted", "stuck", "Joined"] {
+            assert!(names().contains(&word), "{word}");
+        }
     }
 
     #[test]

@@ -169,9 +169,12 @@ impl Get {
             let filter = self.filter.for_items(&views)?;
             if !views.iter().any(|it| filter.takes(*it)) {
                 filter.check_pool(server).await?;
-                if let Some(why) = filter.unmatched(&views) {
-                    return Err(Failure::Usage(why));
-                }
+                // As kubectl: a selector may match nothing. Why stands beside the answer.
+                let what = self.target.kind.singular();
+                filter
+                    .unmatched(what, &views)
+                    .iter()
+                    .for_each(terminal::warn);
             }
             listing.items.retain(|item| filter.takes(&item.view));
             return self.listed(server, listing).await;
@@ -281,7 +284,7 @@ impl Get {
             return Ok(lines.collect::<Vec<_>>().join("\n"));
         }
         if items.is_empty() {
-            return Ok("None found.".into());
+            return Ok("No resources found.".into());
         }
         let mut shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
         if matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {

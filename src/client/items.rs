@@ -14,7 +14,7 @@ use dormer_proto::{
     phase::{Listed, MachinePhase, MachineState, RolloutState},
 };
 use dormer_views::{
-    machine::{Machine, MachineKind},
+    machine::{HaltKind, Machine, MachineKind},
     moment::{Moment, span},
     numbers::Numbers,
     rollout::{Pool, Rollout},
@@ -168,6 +168,11 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
         None
     }
 
+    /// Kind of its halt, by which `--state` finds it as well.
+    fn halt(&self) -> Option<&str> {
+        None
+    }
+
     /// Values that `--state` may have for such items; empty if any may occur.
     fn states() -> Vec<&'static str> {
         Vec::new()
@@ -275,6 +280,10 @@ impl Item for Machine {
 
     fn state(&self) -> Option<&str> {
         Some(self.state.id())
+    }
+
+    fn halt(&self) -> Option<&str> {
+        self.halt.as_ref().map(|it| it.kind.id())
     }
 
     fn states() -> Vec<&'static str> {
@@ -562,10 +571,11 @@ impl Item for Pool {
     }
 }
 
-/// States and urgencies of machines.
+/// States and urgencies of machines, and what people did to stop them.
 pub(super) fn machine_states() -> Vec<&'static str> {
     let states = MachineState::ALL.iter().map(|it| it.id());
-    states.chain(URGENCIES).collect()
+    let halts = HaltKind::ALL.iter().map(|it| it.id());
+    states.chain(halts).chain(URGENCIES).collect()
 }
 
 #[cfg(test)]

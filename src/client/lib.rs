@@ -95,8 +95,8 @@ pub enum Ask {
     /// Show a machine's tasks, attempt by attempt: the worker, the result, and the latest remote commands
     ///
     /// Attempts come from the history: order time, report time, worker, and outcome or error. Remote commands, with the
-    /// first and last 2 KiB of their output, come from the memory of the dormer process that answers: the latest 64 of a
-    /// task and 8 MiB in all, of those that it received since it started. Secrets are removed. For each step in a
+    /// first and last 2 KiB of their output, and connections and uploads that failed come from the memory of the dormer
+    /// process that answers: the latest 64 of a task and 8 MiB in all, of those that it received since it started. Secrets are removed. For each step in a
     /// worker's log, set DORMER_LOG=dormer_workers=debug.
     #[command(after_help = EXIT_CODES)]
     Logs(logs::Logs),
@@ -174,6 +174,10 @@ impl To {
     /// Text of `value` for programs. `None`: the output is for people.
     pub(crate) fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         self.output.for_programs(value)
+    }
+
+    pub(crate) fn is_for_people(&self) -> bool {
+        matches!(self.output, Output::Table | Output::Wide)
     }
 
     pub(crate) fn wide(&self) -> bool {

@@ -18,8 +18,8 @@ use serde::Serialize;
 use std::{collections::BTreeSet, time::Duration};
 
 /// Note below attempts without any remote command.
-const NO_COMMANDS: &str = "No remote commands: dormer keeps the latest ones in memory, and has none since it started. \
-dormer logs --help says what is kept.";
+const NO_COMMANDS: &str = "No remote commands are kept, and no connection or upload that failed: dormer has the latest of \
+them in memory, and received none since it started. The lines above say how each attempt ended.";
 /// Poll interval of open attempts.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Default number of printed attempts.

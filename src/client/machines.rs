@@ -1,4 +1,5 @@
-//! Machines by what people call them: a name, NAMESPACE/NAME, a UID, or the end of a name that only one machine has.
+//! Machines by what people call them: a name, NAMESPACE/NAME, a UID, the end of a name that only one machine has, or the
+//! name or address of a Node.
 
 use super::{
     Failure, absent,
@@ -30,16 +31,67 @@ pub(super) async fn answer(server: &Server, called: &str) -> Result<Answer<Machi
     };
     let names: Vec<&str> = items.iter().map(|it| it.view.name.as_str()).collect();
     let unknown = absent::machine(called, &names, short_names(&names));
-    let short =
-        |it: &Answer<Machine>| called.len() >= SHORT_MIN && is_short_for(called, &it.view.name);
-    let mut items: Vec<Answer<Machine>> = items.into_iter().filter(short).collect();
-    match items.len() {
-        0 => gone(server, called).await.ok_or(unknown),
-        1 => items.pop().ok_or(unknown),
-        many => Err(Failure::Usage(format!(
-            "{many} machines have names that end in {called}: give the whole name"
-        ))),
+    let views: Vec<&Machine> = items.iter().map(|it| &it.view).collect();
+    let found = match called_otherwise(&views, called) {
+        Called::One(at) => Some(at),
+        Called::Several(why) => return Err(Failure::Usage(why)),
+        Called::None => None,
+    };
+    match found.and_then(|at| items.into_iter().nth(at)) {
+        Some(found) => Ok(found),
+        None => gone(server, called).await.ok_or(unknown),
     }
+}
+
+/// Machines that are called by something else than their names.
+#[derive(Debug, PartialEq, Eq)]
+enum Called {
+    One(usize),
+    /// Several are called so: why, with their names.
+    Several(String),
+    None,
+}
+
+/// Place among `all` of the machine with that end of a name, else with that Node or address.
+fn called_otherwise(all: &[&Machine], called: &str) -> Called {
+    let short = |it: &&Machine| called.len() >= SHORT_MIN && is_short_for(called, &it.name);
+    let node = called
+        .split_once('/')
+        .filter(|(kind, _)| ["node", "nodes"].contains(kind))
+        .map_or(called, |(_, name)| name);
+    let ways: [(&str, &dyn Fn(&&Machine) -> bool); 2] = [
+        ("have names that end in", &short),
+        ("have the Node or address", &|it| is_host_of(it, node)),
+    ];
+    for (have, fits) in ways {
+        let found = all.iter().enumerate().filter(|(_, it)| fits(it));
+        let found: Vec<(usize, &str)> = found.map(|(at, it)| (at, it.name.as_str())).collect();
+        match found.as_slice() {
+            [] => {}
+            [(at, _)] => return Called::One(*at),
+            several => {
+                let names: Vec<String> = several.iter().map(|(_, it)| (*it).to_owned()).collect();
+                let count = names.len();
+                let names = absent::listed(&names);
+                return Called::Several(format!(
+                    "{count} machines {have} {called}: {names}\ngive the whole name of one"
+                ));
+            }
+        }
+    }
+    Called::None
+}
+
+/// Whether the machine's Node has this name, with its domain or without, or its host this address.
+fn is_host_of(machine: &Machine, called: &str) -> bool {
+    let same = |name: &String| {
+        let host = name.split_once('.').map_or(name.as_str(), |(host, _)| host);
+        name.eq_ignore_ascii_case(called) || host.eq_ignore_ascii_case(called)
+    };
+    let nodes = [&machine.node, &machine.expected_node];
+    let address = machine.address.as_ref();
+    nodes.into_iter().flatten().any(same)
+        || address.is_some_and(|address| address.eq_ignore_ascii_case(called))
 }
 
 /// The machine with that end of a name that went last. Its history still explains it.
@@ -140,6 +192,38 @@ mod tests {
         assert_eq!(last_gone(&all, "8g4fg"), Some(1));
         assert_eq!(last_gone(&all, "9h5gh"), None, "it is there");
         assert_eq!(last_gone(&all, "4fg"), None, "too short");
+    }
+
+    #[test]
+    fn a_machine_is_found_by_its_node_and_by_its_address_if_it_is_the_only_one() {
+        let machine = |name: &str, node: &str, address: &str| {
+            machine_with(json!({"name": name, "node": node, "address": address}))
+        };
+        let all = [
+            machine("c-win-a-8g4fg", "ip-10-0-0-7.ec2.internal", "10.0.0.7"),
+            machine("c-win-a-9h5gh", "ip-10-0-0-9.ec2.internal", "10.0.0.9"),
+            machine("c-win-b-8g4fg", "WIN-9", "10.0.0.9"),
+        ];
+        let all: Vec<&Machine> = all.iter().collect();
+        for (called, at) in [
+            ("ip-10-0-0-7.ec2.internal", 0),
+            ("node/ip-10-0-0-7.ec2.internal", 0),
+            ("ip-10-0-0-7", 0),
+            ("10.0.0.7", 0),
+            ("win-9", 2),
+            ("9h5gh", 1),
+        ] {
+            assert_eq!(called_otherwise(&all, called), Called::One(at), "{called}");
+        }
+        for called in ["8g4fg", "10.0.0.9"] {
+            let Called::Several(why) = called_otherwise(&all, called) else {
+                panic!("two are called {called}");
+            };
+            assert!(why.contains("c-win-b-8g4fg"), "{why}");
+        }
+        for called in ["10.0.0.8", "10.0.0", "ip-10-0-0-8", "", "4fg"] {
+            assert_eq!(called_otherwise(&all, called), Called::None, "{called}");
+        }
     }
 
     #[test]

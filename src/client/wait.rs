@@ -3,7 +3,7 @@
 use super::{
     Failure,
     filter::{Filter, phase_id},
-    items::{Item, machine_states},
+    items::{Item, Kind, machine_states},
     machines,
     server::{Address, Server},
 };
@@ -21,10 +21,10 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE)]
 pub struct Wait {
-    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
+    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs; the kind may stand before them, as for kubectl
     machines: Vec<String>,
     /// All machines that are there now
-    #[arg(long, conflicts_with = "machines")]
+    #[arg(long)]
     all: bool,
     #[command(flatten)]
     filter: Filter,
@@ -60,6 +60,13 @@ impl FromStr for Condition {
             Some(("version", "")) => Err("version= names no version".to_owned()),
             Some(("version", version)) => Ok(Self::Version(version.to_owned())),
             None if text == "gone" || text == "delete" => Ok(Self::Gone),
+            Some(("condition", _)) => Err(format!(
+                "machines have states and no conditions, and one that serves is Joined: --for=state=Joined\n\
+                 a Node has conditions: kubectl wait --for=condition=Ready node/NODE\nthe forms are {FORMS}"
+            )),
+            Some(("jsonpath", _)) => Err(format!(
+                "a JSONPath is not read here: the state is a field by itself\nthe forms are {FORMS}"
+            )),
             _ => Err(format!("give one of {FORMS}")),
         }
     }
@@ -120,8 +127,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Wait {
-    pub(crate) async fn run(self) -> Result<String, Failure> {
+    pub(crate) async fn run(mut self) -> Result<String, Failure> {
         self.filter.check::<Machine>("machines")?;
+        self.without_kind();
+        if self.all && !self.machines.is_empty() {
+            let message = "give machines, or --all";
+            return Err(Failure::Usage(message.into()));
+        }
         if self.machines.is_empty() && self.filter.is_empty() && !self.all {
             return Err(Failure::Usage(CHOOSE.into()));
         }
@@ -177,6 +189,15 @@ impl Wait {
         }
     }
 
+    /// Takes the kind off, which kubectl wants before names and flags: `machines --all`.
+    fn without_kind(&mut self) {
+        let kind = |word: &String| <Kind as clap::ValueEnum>::from_str(word, true);
+        let chosen = self.machines.len() > 1 || self.all || !self.filter.is_empty();
+        if chosen && self.machines.first().map(kind) == Some(Ok(Kind::Machines)) {
+            self.machines.remove(0);
+        }
+    }
+
     async fn chosen(&self, server: &Server) -> Result<Vec<Machine>, Failure> {
         let mut found = Vec::new();
         for called in &self.machines {
@@ -219,6 +240,36 @@ mod tests {
         assert!("colour=red".parse::<Condition>().is_err());
         assert_eq!("gone".parse(), Ok(Condition::Gone));
         assert_eq!("delete".parse(), Ok(Condition::Gone), "as kubectl calls it");
+    }
+
+    #[test]
+    fn what_kubectl_wants_is_taken_or_answered_with_what_there_is() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            wait: Wait,
+        }
+        let machines = |line: &str| {
+            let line = Line::try_parse_from(line.split(' ')).expect("a command line");
+            let mut wait = line.wait;
+            wait.without_kind();
+            (wait.machines.join(" "), wait.all)
+        };
+        assert_eq!(machines("wait machines --all"), (String::new(), true));
+        assert_eq!(machines("wait machine a b"), ("a b".into(), false));
+        assert_eq!(
+            machines("wait machines --pool windows"),
+            (String::new(), false)
+        );
+        assert_eq!(machines("wait machine"), ("machine".into(), false));
+        for (condition, part) in [
+            ("condition=Ready", "--for=state=Joined"),
+            ("jsonpath={.state}=Joined", "state=STATE"),
+        ] {
+            let why = condition.parse::<Condition>().unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
     }
 
     #[test]

@@ -315,7 +315,7 @@ impl<'a> View<'a> {
         let hidden = shown.len().saturating_sub(room);
         shown.truncate(room);
         let mut text = if shown.is_empty() {
-            "None found.".to_owned()
+            "No resources found.".to_owned()
         } else {
             self.table(&shown)
         };
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(view.text().lines().count(), 2, "{}", view.text());
         let forgotten = event("forgotten", json!({"run": "machine/u", "forgotten": true}));
         assert!(view.take(&forgotten).is_ok());
-        assert_eq!(view.text(), "None found.");
+        assert_eq!(view.text(), "No resources found.");
         let cut_off = Event {
             kind: "run".into(),
             data: r#"{"run": "machi"#.into(),

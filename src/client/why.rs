@@ -22,7 +22,7 @@ const INDENT: &str = "         ";
 /// Arguments of `dormer why`.
 #[derive(Debug, Args)]
 pub struct Why {
-    /// The machine: its name or the end of it, NAMESPACE/NAME, or its UID
+    /// The machine: its name or the end of it, NAMESPACE/NAME, its UID, or the name or address of its Node
     machine: String,
     #[command(flatten)]
     to: To,

@@ -46,18 +46,19 @@ pub(super) fn section(machine: &Machine) -> Markup {
     }
 }
 
-/// Whether an action resolves the machine's present wait: each of these fits only one state. A retry meets the same
-/// changed host key again.
+/// Whether an action resolves the machine's present wait: each of these fits only one state.
 fn first(action: &Action, machine: &Machine) -> bool {
-    let code = machine
-        .failure
-        .as_ref()
-        .map(|failure| failure.code.as_str());
     match &action.signal {
-        Some(Signal::Machine(Wish::Retry)) => code != Some("HostKeyChanged"),
+        Some(Signal::Machine(Wish::Retry)) => machine.state == MachineState::Failed,
         Some(Signal::Machine(Wish::Approve | Wish::Resume)) => true,
         _ => false,
     }
+}
+
+/// Whether the machine failed at a changed host key.
+fn key_changed(machine: &Machine) -> bool {
+    let failure = machine.failure.as_ref();
+    failure.is_some_and(|failure| failure.code == "HostKeyChanged")
 }
 
 /// Whether the action has an effect now. Others get no button.
@@ -67,6 +68,9 @@ fn fits(action: &Action, machine: &Machine) -> bool {
     };
     let halted = machine.halt.is_some() || machine.phase == MachinePhase::Drained;
     let useful = match wish {
+        // A retry meets the same changed host key again, and is refused.
+        Wish::Retry if machine.state == MachineState::Failed => !key_changed(machine),
+        Wish::Retry => machine.waits_for_attempt(),
         Wish::Approve => machine.phase == MachinePhase::ApprovalWait,
         Wish::Abort => machine.token.is_some(),
         Wish::Resume => halted,
@@ -209,7 +213,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_retry_is_not_emphasised_where_it_meets_the_same_host_key() {
+    fn a_retry_is_not_offered_where_it_meets_the_same_host_key() {
         let failed = |code: &str| Machine {
             failure: Some(PhaseFailure {
                 code: code.into(),
@@ -222,7 +226,7 @@ pub(super) mod tests {
         };
         let shown = |code| section(&failed(code)).into_string();
         assert!(shown("DiskFull").contains("class=\"primary\""));
-        assert!(shown("HostKeyChanged").contains(">Retry<"));
+        assert!(!shown("HostKeyChanged").contains(">Retry<"));
         assert!(!shown("HostKeyChanged").contains("class=\"primary\""));
     }
 

@@ -1,42 +1,59 @@
-//! Clock of a simulated world: a multiple of tokio's clock, paused or not.
+//! Clock of dormer in a simulated world: the world's own.
 
-use dormer_engine::port::{Clock, SystemClock};
+use dormer_engine::port::Clock;
+use dormer_fleet::World;
+use dormer_fleet::world::{Pace, WorldClock};
 use dormer_proto::id::Timestamp;
 use std::time::Duration;
-use tokio::time::Instant;
 
-/// Time that passes `factor` times as fast as tokio's clock. All of dormer's own waits (retries, soak, deadlines)
-/// follow it, so that they stay in proportion to the world's latencies.
+/// The clock of a world, by which dormer dates its records and waits. All of its own waits (retries, soak, deadlines)
+/// follow it, so that they stay in proportion to the world's latencies, and every time that a person reads is of one
+/// clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacedClock {
-    base: Timestamp,
-    start: Instant,
-    factor: f64,
+    world: WorldClock,
+    pace: Pace,
 }
 
 impl PacedClock {
-    /// Clock that starts at the system's present time.
-    pub(crate) fn times_faster(factor: f64) -> Self {
+    /// Clock of a world that has a clock of its own, or runs at life's pace.
+    pub(crate) fn of(world: &World) -> Self {
         Self {
-            base: SystemClock.now(),
-            start: Instant::now(),
-            factor,
+            world: world.clock,
+            pace: world.pace,
         }
     }
 }
 
 impl Clock for PacedClock {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "milliseconds of a demonstration; the cast saturates"
-    )]
     fn now(&self) -> Timestamp {
-        self.base
-            .plus_ms((self.start.elapsed().as_secs_f64() * self.factor * 1_000.0) as u64)
+        Timestamp(u64::try_from(self.world.now().as_millisecond()).unwrap_or_default())
     }
 
     fn wait(&self, ms: u64) -> Duration {
-        Duration::from_millis(ms).div_f64(self.factor)
+        self.pace.real(Duration::from_millis(ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_fleet::world::WorldConfig;
+
+    #[tokio::test(start_paused = true)]
+    async fn dormer_and_the_cluster_have_one_clock_at_any_pace() {
+        let config = WorldConfig {
+            pace: Pace::times_faster(150.0),
+            own_clock: true,
+            ..WorldConfig::in_memory(0)
+        };
+        let world = World::start(config).await.expect("a world");
+        let clock = PacedClock::of(&world);
+        let began = clock.now();
+        tokio::time::advance(clock.wait(3_600_000)).await;
+        let lasted = clock.now().since_ms(began);
+        assert!(lasted.abs_diff(3_600_000) < 1_000, "{lasted}");
+        let cluster = u64::try_from(world.api.clock().now().as_millisecond());
+        assert_eq!(cluster, Ok(clock.now().0));
     }
 }

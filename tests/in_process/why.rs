@@ -654,7 +654,7 @@ fn begins(line: &str) -> Option<&str> {
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create", "end",
     "find", "free", "give", "install", "let", "make", "mend", "nothing", "open", "read", "remove",
-    "replace", "restore", "see", "set", "start", "then", "trust", "uncordon", "wait",
+    "replace", "restore", "see", "set", "start", "then", "trust", "try", "uncordon", "wait",
 ];
 
 #[test]

@@ -127,6 +127,11 @@ impl Progress {
         self.1.more.notify_one();
     }
 
+    /// Whether a remote command has begun.
+    pub(crate) fn has_run(&self) -> bool {
+        self.commands().0 > 0
+    }
+
     /// Remote commands that began or ended since the last call.
     #[must_use]
     pub fn take_ran(&self) -> Vec<RemoteCommand> {

@@ -152,6 +152,14 @@ async fn an_upload_that_is_cut_is_done_again() {
         let Outcome::Converged { .. } = bench.does(task).await else {
             panic!("another outcome")
         };
+        // People are shown what failed beside the commands: the connection while the host boots, and the upload.
+        let failed = |name: &str, part: &str| {
+            let mut shown = bench.shown.iter();
+            shown.any(|(called, ended)| called == name && ended.contains(part))
+        };
+        assert!(failed("connect", "no answer"), "{:?}", bench.shown);
+        let upload = failed("upload", "broke") || failed("send the host program", "broke");
+        assert_eq!(upload, fault == "upload-cut", "{:?}", bench.shown);
     }
 }
 

@@ -205,6 +205,8 @@ where
     let commands = decision.commands.into_iter().map(|command| match command {
         Command::Run(task, policy) => Command::Run(task, policy),
         Command::CancelTasks => Command::CancelTasks,
+        Command::AttemptNow => Command::AttemptNow,
+        Command::FireNow(timer) => Command::FireNow(timer.into()),
         Command::StartTimer(timer, ms) => Command::StartTimer(timer.into(), ms),
         Command::CancelTimer(timer) => Command::CancelTimer(timer.into()),
         Command::Signal(to, signal) => Command::Signal(to, signal),

@@ -388,6 +388,12 @@ impl<W: Workflow> Transition<W> {
         match command {
             Command::Run(body, policy) => self.open_task(body, policy),
             Command::CancelTasks => self.run.tasks.clear(),
+            Command::AttemptNow => self.attempts_are_due(),
+            Command::FireNow(timer) => {
+                if let Some(due) = self.run.timers.get_mut(&timer) {
+                    *due = self.at.min(*due);
+                }
+            }
             Command::StartTimer(timer, ms) => {
                 self.run.timers.insert(timer, self.at.plus_ms(ms));
             }
@@ -453,6 +459,15 @@ impl<W: Workflow> Transition<W> {
         });
         if !too_many {
             self.effects.orders.push(key);
+        }
+    }
+
+    /// Makes the next attempts of waiting tasks due. The run's alarm, which follows, orders them.
+    fn attempts_are_due(&mut self) {
+        for task in &mut self.run.tasks {
+            if let TaskPhase::Waiting { until, .. } = &mut task.phase {
+                *until = self.at.min(*until);
+            }
         }
     }
 

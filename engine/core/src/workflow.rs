@@ -166,6 +166,10 @@ pub enum Command<W: Workflow> {
     Run(W::Task, RetryPolicy),
     /// Forget all open tasks. Late answers change nothing.
     CancelTasks,
+    /// Make the next attempt of every task that waits for one due now. Attempts under way go on.
+    AttemptNow,
+    /// Make a timer due now, if it runs.
+    FireNow(W::Timer),
     /// Start a timer of this many milliseconds. A timer of the same name restarts.
     StartTimer(W::Timer, u64),
     /// Cancel a timer.

@@ -66,6 +66,12 @@ impl Workflow for Toy {
             Input::Signalled { signal, .. } if signal == "end" => {
                 ("end".to_owned(), Some(Command::Complete))
             }
+            Input::Signalled { signal, .. } if signal == "now" => {
+                state.inputs.push(signal);
+                return Decision::to(state)
+                    .and(Command::AttemptNow)
+                    .and(Command::FireNow(Wait::A));
+            }
             Input::Signalled { signal, .. } if signal == "tell" => (
                 "tell".to_owned(),
                 Some(Command::Signal(other(), "hello".into())),
@@ -723,6 +729,29 @@ fn a_reset_opens_an_ended_run_only_if_the_workflow_lets_it() {
     assert_eq!(reset(&mut world, "b"), Verdict::Taken);
     assert_eq!(world.inputs(), ["then"]);
     assert!(world.run().closed.is_none());
+}
+
+#[test]
+fn a_next_attempt_and_a_timer_are_due_at_once_when_the_workflow_says_so() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    world.tell(11, signal(1, "now"));
+    let flies = |world: &World| matches!(world.run().tasks[0].phase, TaskPhase::InFlight { .. });
+    assert!(flies(&world), "an attempt under way goes on");
+    let failed = report(world.run(), 1, Err(Failure::transient("Down", "no answer")));
+    world.tell(12, failed);
+    world.tell(13, signal(2, "wait"));
+    let due = world.run().deadline().expect("a deadline");
+    assert!(!flies(&world) && due > Timestamp(100), "{due:?}");
+    let (_, _, effects) = world.tell(14, signal(3, "now"));
+    assert_eq!(effects.alarm, Some(Some(Timestamp(14))));
+    let (verdict, _, effects) = world.tell(14, message(Inbound::TimerDue));
+    assert_eq!((verdict, effects.orders.len()), (Verdict::Taken, 1));
+    assert!(flies(&world));
+    assert_eq!(world.run().tasks[0].attempt, Attempt(2));
+    assert_eq!(world.inputs().last().map(String::as_str), Some("fired A"));
+    world.tell(15, signal(4, "now"));
+    assert!(!world.run().timers.contains_key(&Wait::A), "none runs");
 }
 
 #[test]

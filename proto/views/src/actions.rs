@@ -132,14 +132,15 @@ const fn of_machine(
     }
 }
 
-/// Continue from the step that failed.
+/// Continue from the step that failed, or make the next attempt at once.
 pub const RETRY: Action = of_machine(
     "retry",
     machine::Signal::Retry,
-    "Continue from the step that failed",
+    "Continue from the step that failed, or make a step's next attempt now instead of later",
     "retried",
-    &["Failed"],
-);
+    &[],
+)
+.when("if it has failed, or waits for the next attempt of a step");
 /// Start nothing new on a machine.
 pub const PAUSE: Action = of_machine(
     "pause",
@@ -201,11 +202,13 @@ pub const APPROVE: Action = of_machine(
 pub const ABORT: Action = of_machine(
     "abort",
     machine::Signal::Abort,
-    "Abort a running upgrade: the node is uncordoned, and the machine is held",
+    "Abort an upgrade that runs or waits: the node is uncordoned, and the machine is held",
     "abort accepted",
     &["Joined", "Draining", "Failed"],
 )
-.when("while its upgrade runs, as long as nothing was deleted or torn down")
+.when(
+    "while its upgrade runs or waits for the lease or an approval, as long as nothing was deleted or torn down",
+)
 .lease(Lease::GivesBack);
 /// Close a machine's run.
 pub const REMOVE: Action = of_machine(

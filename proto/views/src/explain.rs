@@ -490,7 +490,7 @@ pub(crate) mod tests {
              Its Machine is in phase Provisioned. Its desired version is v2. \
              Make the host accept dormer's key: check the user, the public key in the user data (which may not have run \
              yet), and that only Administrators and SYSTEM can access administrators_authorized_keys. Then continue: \
-             dormer retry win-1. Or replace it: dormer recreate win-1 --yes."
+             dormer retry win-1. Or replace it: dormer recreate win-1."
         );
         assert_eq!(
             cause("access_denied", "C:\\k cannot be written."),
@@ -509,7 +509,7 @@ pub(crate) mod tests {
              2. Then continue:\n              \
              dormer retry m\n         \
              Or replace it:\n           \
-             dormer recreate m --yes\n\
+             dormer recreate m\n\
              State:   Failed since 07:00 UTC, for 5m12s, while converging the host"
         );
         let json = serde_json::to_value(&found).expect("JSON");

@@ -4,7 +4,7 @@ use crate::{
     lacks::Lack,
     moment::Moment,
     open_enum::OpenEnum,
-    run::{RunStatus, Task, TaskFailure},
+    run::{RunStatus, Task, TaskFailure, TaskPhase},
 };
 use dormer_proto::{
     id::Timestamp,
@@ -205,6 +205,19 @@ pub struct CordonedBy {
 }
 
 impl Machine {
+    /// Whether a step of it failed and is tried again later: a retry tries it at once.
+    pub fn waits_for_attempt(&self) -> bool {
+        let later = |task: &Task| task.phase == TaskPhase::Waiting;
+        let again = match self.phase.known() {
+            // They have no open task meanwhile.
+            Some(MachinePhase::KeyWait) => self.tasks.is_empty(),
+            Some(MachinePhase::Marking) => self.tasks.is_empty() && self.unserved.is_some(),
+            Some(MachinePhase::Serving) => self.not_compared.is_some(),
+            _ => false,
+        };
+        again || self.tasks.iter().any(later)
+    }
+
     /// Seconds in its phase: since the phase was entered or, while that is unknown, since the state was.
     pub fn phase_seconds(&self) -> u64 {
         let Moment(Timestamp(state)) = self.status.since;

@@ -1,9 +1,8 @@
 //! Requests that would change nothing: why, in the words of the answer.
 
 use crate::run_cache::SharedRun;
-use dormer_engine_core::{Decision, Input, Now, Sender, TaskPhase, Workflow};
+use dormer_engine_core::{Command, Decision, Input, Now, Sender, TaskPhase, Workflow};
 use dormer_proto::{
-    duration::span,
     id::Timestamp,
     machine,
     phase::MachinePhase,
@@ -14,19 +13,40 @@ use dormer_proto::{
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{
     Dormer, State,
-    machine::{self as machine_run, How},
+    machine::{self as machine_run, How, LeasedRequest, Phase},
 };
+
+/// How a person reads a host's key on the host itself.
+const KEY_ON_THE_HOST: &str = "ssh-keygen -lf C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub";
+
+/// A request without effect.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoEffect {
+    /// Why it changes nothing.
+    pub(super) why: String,
+    /// What has an effect instead; `None`: `dormer why` says it.
+    pub(super) remedy: Option<String>,
+}
+
+impl From<String> for NoEffect {
+    fn from(why: String) -> Self {
+        Self { why, remedy: None }
+    }
+}
 
 /// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
 /// something, or repeats a request that holds already.
-pub(super) fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
+pub(super) fn changes_nothing(
+    run: &SharedRun,
+    now: Timestamp,
+    signal: &Signal,
+) -> Option<NoEffect> {
     if let (State::Machine(state), Signal::Machine(asked)) = (&run.state, signal)
         && let Some(why) = out_of_order(state, asked)
     {
         return Some(why);
     }
-    let waits =
-        waits_for_attempt(run, now).filter(|_| *signal == Signal::Machine(machine::Signal::Retry));
+    let runs = under_way(run).filter(|_| *signal == Signal::Machine(machine::Signal::Retry));
     let from = Sender::Person {
         who: "somebody".into(),
         why: String::new(),
@@ -45,7 +65,7 @@ pub(super) fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) 
         state: after,
         commands,
     } = Dormer::decide(now, run.state.clone(), signalled);
-    if !commands.is_empty() {
+    if commands.iter().any(|command| has_effect(run, command)) {
         return None;
     }
     match (&run.state, after, signal) {
@@ -55,45 +75,55 @@ pub(super) fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) 
                 .take()
                 .filter(|it| Some(it) != before.note.as_ref());
             after.note.clone_from(&before.note);
-            let why = || waits.or(note).or_else(|| idle(before, signal));
-            (*before == after).then(why)?
+            let why = || runs.or(note).or_else(|| idle(before, signal));
+            (*before == after).then(why)?.map(NoEffect::from)
         }
         (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
             let resumes = *signal == rollout::Signal::Resume;
-            (resumes && *before == after).then(|| "nobody has paused it with dormer pause".into())
+            let unpaused = || NoEffect::from("nobody has paused it with dormer pause".to_owned());
+            (resumes && *before == after).then(unpaused)
         }
         _ => None,
     }
 }
 
-/// That a task is tried again by itself, and when. `None`: none waits for its next attempt.
-fn waits_for_attempt(run: &SharedRun, now: Timestamp) -> Option<String> {
-    run.tasks.iter().find_map(|task| {
-        let TaskPhase::Waiting { until, .. } = &task.phase else {
-            return None;
-        };
-        let next = task.attempt.0.saturating_add(1);
-        let name = task.body.name();
-        let due = span(until.since_ms(now) / 1_000);
-        Some(format!(
-            "it has not failed: attempt {next} of {name} comes by itself in {due}, and dormer retry makes it come no sooner"
-        ))
-    })
+/// Whether a command changes the run: nothing is made due where nothing waits.
+fn has_effect(run: &SharedRun, command: &Command<Dormer>) -> bool {
+    let waits = |phase: &TaskPhase| matches!(phase, TaskPhase::Waiting { .. });
+    match command {
+        Command::AttemptNow => run.tasks.iter().any(|task| waits(&task.phase)),
+        Command::FireNow(timer) => run.timers.contains_key(timer),
+        _ => true,
+    }
+}
+
+/// That an attempt of a task is under way, which a retry would only repeat.
+fn under_way(run: &SharedRun) -> Option<String> {
+    let flies = |phase: &TaskPhase| matches!(phase, TaskPhase::InFlight { .. });
+    let task = run.tasks.iter().find(|task| flies(&task.phase))?;
+    let (attempt, name) = (task.attempt, task.body.name());
+    Some(format!(
+        "it has not failed: attempt {attempt} of {name} is under way, so there is nothing to retry"
+    ))
 }
 
 /// Reason for which a request is too early or already recorded, although the workflow would record it again.
-fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<String> {
+fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<NoEffect> {
     use machine::Signal;
-    match signal {
+    let why = match signal {
+        Signal::Retry => return same_key_again(state),
         Signal::Approve => unapprovable(state),
+        Signal::Recreate => replaced_already(state),
+        Signal::Drain => drained_already(state),
         Signal::TrustHostKey { fingerprint: key } => {
             let same = state.host.pin.as_deref().map(fingerprint);
             let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
-            // After a failure the step continues nevertheless.
-            if same && state.phase.id() != MachinePhase::Failed {
-                return Some(format!("the host key {key} is already trusted"));
+            match (same, state.phase.id() == MachinePhase::Failed) {
+                (true, false) => Some(format!("the host key {key} is already trusted")),
+                // The host may have its earlier key again: the step continues.
+                (true, true) => None,
+                (false, _) => not_shown(state, key),
             }
-            not_shown(state, key)
         }
         // The resume would only restart the phase, with the same result.
         Signal::Resume
@@ -103,18 +133,80 @@ fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<
         {
             idle(state, signal)
         }
-        Signal::Retry
-        | Signal::Pause
+        Signal::Pause
         | Signal::Resume
         | Signal::Hold
-        | Signal::Drain
-        | Signal::Recreate
         | Signal::Abort
         | Signal::Remove
         | Signal::Granted { .. }
         | Signal::Enrol
         | Signal::Replaced { .. } => None,
+    };
+    why.map(NoEffect::from)
+}
+
+/// Why a retry of a step that failed at a changed host key fails again at once. An address that changes retries the step
+/// by itself.
+fn same_key_again(state: &machine_run::State) -> Option<NoEffect> {
+    let view = state.view();
+    let (_, failure) = view.failure.as_ref()?;
+    if failure.code != "HostKeyChanged" {
+        return None;
     }
+    let trusted = state.host.pin.as_deref().map(fingerprint);
+    let trusted = trusted.map_or_else(|| "another".to_owned(), |pin| bare(&pin).to_owned());
+    let shown = failure.shown_key.as_deref().unwrap_or("another key");
+    let name = state
+        .machine
+        .as_ref()
+        .map_or("MACHINE", |it| &it.machine.name);
+    Some(NoEffect {
+        why: format!(
+            "its host shows {shown}, dormer trusts {trusted}, and a retry would fail at once for that reason"
+        ),
+        remedy: Some(format!(
+            "compare the key on the host itself ({KEY_ON_THE_HOST}), and then: dormer trust-host-key {name} \
+             --fingerprint SHA256:… --why REASON\nThe step then continues; if the host has its earlier key again, give \
+             the fingerprint of that one"
+        )),
+    })
+}
+
+/// The fingerprint alone, without the key's type before it.
+fn bare(fingerprint: &str) -> &str {
+    fingerprint.split(' ').next_back().unwrap_or(fingerprint)
+}
+
+/// Why a replacement is no news: it is under way, or accepted already.
+fn replaced_already(state: &machine_run::State) -> Option<String> {
+    let under_way = match &state.phase {
+        Phase::Opening(change) | Phase::Evicting(change, _) => change.how == How::Recreate,
+        Phase::Deleting | Phase::Vanishing | Phase::Leaving => true,
+        Phase::ClosingGone | Phase::ReplacementWait => true,
+        _ => false,
+    };
+    if under_way {
+        let now = state.phase.id().text();
+        return Some(format!("it is already being replaced, or deleted: {now}"));
+    }
+    asked_already(state, LeasedRequest::Recreate)
+        .then(|| "its replacement is already accepted, and waits for the rollout's lease".into())
+}
+
+/// Why a drain is no news: it is done, or accepted already.
+fn drained_already(state: &machine_run::State) -> Option<String> {
+    if matches!(state.phase, Phase::Drained) && state.halts().is_empty() {
+        return Some("its node is already drained, and stays so until dormer resume".into());
+    }
+    asked_already(state, LeasedRequest::Drain)
+        .then(|| "its drain is already accepted, and waits for the rollout's lease".into())
+}
+
+/// Whether a person's request is recorded, and a repeat would change nothing: it would end a pause and a hold, and it
+/// overrides the cordon of another client.
+fn asked_already(state: &machine_run::State, request: LeasedRequest) -> bool {
+    let waits = matches!(state.phase, Phase::LeaseWait(_));
+    waits && state.wish == Some(request) && state.halts().is_empty() && !state.cordoned_by_others()
 }
 
 /// Why nothing of the machine waits for an approval, or may be approved. A repeat for the same version is confirmed.
@@ -154,8 +246,7 @@ fn not_shown(state: &machine_run::State, key: &str) -> Option<String> {
         Some((_, shown)) => {
             let shown = shown.as_deref().filter(|shown| *shown != key)?;
             Some(format!(
-                "the host shows {shown}, and not {key}. Compare the key on the host itself: ssh-keygen -lf \
-                 C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub"
+                "the host shows {shown}, and not {key}. Compare the key on the host itself: {KEY_ON_THE_HOST}"
             ))
         }
         None => (state.phase.id() == MachinePhase::Serving && state.host.pin.is_some()).then(|| {
@@ -241,7 +332,7 @@ mod tests {
     /// Why a machine in this state refuses the signal.
     fn refused_of(state: Machine, signal: machine::Signal) -> Option<String> {
         let run = Arc::new(run_in(state));
-        changes_nothing(&run, Timestamp(1), &Signal::Machine(signal))
+        changes_nothing(&run, Timestamp(1), &Signal::Machine(signal)).map(|it| it.why)
     }
 
     fn run_in(state: Machine) -> Run<Dormer> {
@@ -268,35 +359,143 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_of_a_task_that_waits_for_its_next_attempt_says_when_that_comes() {
+    fn a_retry_brings_the_next_attempt_forward_and_repeats_none_that_is_under_way() {
+        let refused = |phase: TaskPhase| {
+            let mut run = run_in(Machine {
+                phase: Phase::Probing,
+                ..Machine::default()
+            });
+            run.tasks.push(OpenTask {
+                key: TaskKey {
+                    seq: Seq(1),
+                    ordinal: 0,
+                },
+                body: machine::Task::Probe {
+                    host: machine::HostRef::default(),
+                },
+                policy: RetryPolicy::PROMPT,
+                first_at: Timestamp(0),
+                attempt: Attempt(3),
+                episode: Seq(1),
+                phase,
+                last: None,
+            });
+            let retry = Signal::Machine(machine::Signal::Retry);
+            changes_nothing(&Arc::new(run), Timestamp(1), &retry)
+        };
+        let waits = TaskPhase::Waiting {
+            until: Timestamp(10_001),
+            failure: Failure::transient("ConnectTimeout", "no answer"),
+        };
+        assert_eq!(refused(waits), None);
+        let runs = refused(TaskPhase::InFlight {
+            at: Timestamp(0),
+            issued: None,
+        });
+        assert_eq!(
+            runs.map(|it| it.why).as_deref(),
+            Some(
+                "it has not failed: attempt 3 of probe is under way, so there is nothing to retry"
+            )
+        );
+    }
+
+    #[test]
+    fn a_retry_fires_a_timer_that_would_try_again() {
+        let since = Timestamp(0);
         let mut run = run_in(Machine {
-            phase: Phase::Probing,
+            phase: Phase::KeyWait { since },
             ..Machine::default()
         });
-        run.tasks.push(OpenTask {
-            key: TaskKey {
-                seq: Seq(1),
-                ordinal: 0,
-            },
-            body: machine::Task::Probe {
-                host: machine::HostRef::default(),
-            },
-            policy: RetryPolicy::PROMPT,
-            first_at: Timestamp(0),
-            attempt: Attempt(3),
-            episode: Seq(1),
-            phase: TaskPhase::Waiting {
-                until: Timestamp(10_001),
-                failure: Failure::transient("ConnectTimeout", "no answer"),
-            },
-            last: None,
-        });
         let retry = Signal::Machine(machine::Signal::Retry);
-        let why = changes_nothing(&Arc::new(run), Timestamp(1), &retry).unwrap_or_default();
+        let refused = |run: &Run<Dormer>| {
+            changes_nothing(&Arc::new(run.clone()), Timestamp(1), &retry).is_some()
+        };
+        assert!(refused(&run), "no timer runs");
+        let again = machine_run::Timer::Again.into();
+        run.timers.insert(again, Timestamp(60_000));
+        assert!(!refused(&run));
+    }
+
+    #[test]
+    fn a_retry_that_meets_the_same_changed_host_key_is_refused_and_names_the_command() {
+        let shown = format!("SHA256:{}", "a".repeat(43));
+        let mut state = Machine {
+            phase: Phase::Failed {
+                from: Box::new(Phase::Probing),
+                failure: Failure {
+                    shown_key: Some(shown.clone()),
+                    ..Failure::lasting("HostKeyChanged", "another key")
+                },
+            },
+            ..Machine::default()
+        };
+        state.host.pin = Some("SHA256:old".into());
+        let retry = Signal::Machine(machine::Signal::Retry);
+        let run = Arc::new(run_in(state.clone()));
+        let no = changes_nothing(&run, Timestamp(1), &retry).expect("refused");
+        assert!(no.why.contains(&shown) && no.why.contains("SHA256:old"));
+        let remedy = no.remedy.unwrap_or_default();
+        for part in ["dormer trust-host-key ", " --fingerprint ", " --why "] {
+            assert!(remedy.contains(part), "{remedy}");
+        }
+        let trust = machine::Signal::TrustHostKey {
+            fingerprint: "SHA256:old".into(),
+        };
         assert_eq!(
-            why,
-            "it has not failed: attempt 4 of probe comes by itself in 10s, and dormer retry makes it come no sooner"
+            refused_of(state, trust),
+            None,
+            "it has its earlier key again"
         );
+    }
+
+    #[test]
+    fn a_replacement_that_is_under_way_or_accepted_is_not_accepted_again() {
+        let refused = |phase: Phase, wish: Option<LeasedRequest>, signal: machine::Signal| {
+            let state = Machine {
+                phase,
+                wish,
+                in_service: true,
+                ..Machine::default()
+            };
+            refused_of(state, signal).unwrap_or_default()
+        };
+        let change = |how: How| Change {
+            how,
+            differs: vec!["kubelet.exe".into()],
+            repair: false,
+            anew: false,
+        };
+        let recreate = || machine::Signal::Recreate;
+        for phase in [
+            Phase::Opening(change(How::Recreate)),
+            Phase::Deleting,
+            Phase::Vanishing,
+            Phase::Leaving,
+            Phase::ReplacementWait,
+        ] {
+            let why = refused(phase, None, recreate());
+            assert!(why.starts_with("it is already being replaced"), "{why}");
+        }
+        let queued = || Phase::LeaseWait(change(How::Recreate));
+        let asked = Some(LeasedRequest::Recreate);
+        let why = refused(queued(), asked, recreate());
+        assert!(why.contains("already accepted"), "{why}");
+        let why = refused(
+            Phase::Drained,
+            Some(LeasedRequest::Drain),
+            machine::Signal::Drain,
+        );
+        assert!(why.contains("already drained"), "{why}");
+        for (phase, wish) in [
+            (queued(), None),
+            (queued(), Some(LeasedRequest::Drain)),
+            (Phase::Opening(change(How::InPlace)), None),
+            (Phase::Serving, None),
+        ] {
+            let why = refused(phase.clone(), wish, recreate());
+            assert_eq!(why, "", "{phase:?}");
+        }
     }
 
     #[test]

@@ -2,8 +2,12 @@
 
 use crate::{Failure, To, answer::Answer, server::Server, terminal};
 use clap::Args;
-use dormer_views::actions::{Action, REMOVE};
-use dormer_views::any_run::AnyRun;
+use dormer_proto::phase::MachinePhase;
+use dormer_views::{
+    actions::{ABORT, Action, REMOVE},
+    any_run::AnyRun,
+    machine::Machine,
+};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{BufRead, IsTerminal};
@@ -103,6 +107,14 @@ impl RequestArgs {
         Ok(answer_text(action, body, &answer.view))
     }
 
+    /// An answer for people, with what an action on a machine in this state means beyond its words.
+    pub(super) fn explained(&self, answer: String, action: &Action, before: &Machine) -> String {
+        match abort_meant(action, before) {
+            Some(meaning) if self.to.is_for_people() => format!("{answer}\n{meaning}"),
+            _ => answer,
+        }
+    }
+
     /// Lets the server check a request before a person is asked to confirm it.
     pub(super) async fn check(
         &self,
@@ -148,6 +160,22 @@ impl RequestArgs {
             _ => Err(Failure::Usage("cancelled: nothing was done".into())),
         }
     }
+}
+
+/// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
+fn abort_meant(action: &Action, before: &Machine) -> Option<String> {
+    if action.name != ABORT.name {
+        return None;
+    }
+    let waited = match before.phase.known() {
+        Some(MachinePhase::LeaseWait) => "No upgrade had begun: it left the queue. ",
+        Some(MachinePhase::ApprovalWait | MachinePhase::OwnerWait) => "No upgrade had begun. ",
+        _ => "",
+    };
+    let name = &before.name;
+    Some(format!(
+        "{waited}It is held: it serves as it is, and gets no upgrade until dormer resume {name}"
+    ))
 }
 
 /// Name of the requester: the user of this computer.
@@ -275,6 +303,22 @@ mod tests {
             answer_text(&ROLLBACK, &back, &answer),
             "windows: rolling back to 10.9.0; now Open"
         );
+    }
+
+    #[test]
+    fn an_abort_says_what_it_did_to_a_machine_that_only_waited() {
+        let meant = |phase: &str| {
+            let before = machine_with(json!({"state": "Joined", "phase": phase}));
+            abort_meant(&ABORT, &before).unwrap_or_default()
+        };
+        assert_eq!(
+            meant("lease-wait"),
+            "No upgrade had begun: it left the queue. It is held: it serves as it is, and gets no upgrade until \
+             dormer resume win-1"
+        );
+        assert!(meant("approval-wait").starts_with("No upgrade had begun. "));
+        assert!(meant("evicting").starts_with("It is held"));
+        assert_eq!(abort_meant(&RETRY, &machine_with(json!({}))), None);
     }
 
     #[test]

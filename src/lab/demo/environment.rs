@@ -83,7 +83,7 @@ impl Environment {
         let client = client(&world).await?;
         let (folder, own_folder) = folder(options)?;
         let store = EmbeddedStore::open(&folder)?;
-        let clock = PacedClock::times_faster(options.speed);
+        let clock = PacedClock::of(&world);
         let ports = Arc::new(Local::new(Arc::new(store), clock));
         let catalog = Catalog::new(&[])?;
         catalog.add(payload(0));
@@ -137,9 +137,8 @@ impl Environment {
             port: dormer_fleet::world::SSH_PORT,
         });
         let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
-        let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default())
-            .at_speed(self.speed)
-            .reaching(kubelets);
+        let kubernetes =
+            KubernetesExecutor::new(self.client.clone(), Settings::default()).reaching(kubelets);
         let host = HostExecutor::new(
             dialer,
             key,
@@ -324,7 +323,7 @@ impl Environment {
     fn start_again(&mut self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let store = EmbeddedStore::open(&self.folder)?;
-        let clock = PacedClock::times_faster(self.speed);
+        let clock = PacedClock::of(&self.world);
         self.ports = Arc::new(Local::new(Arc::new(store), clock));
         let running = self.start_roles(&Arc::default())?;
         *self.running.get_mut() = Some(running);
@@ -385,6 +384,7 @@ fn config(options: &Options, sets: Sets) -> WorldConfig {
         sets,
         faults: options.faults(),
         seed: options.seed,
+        own_clock: true,
         ..WorldConfig::on_loopback(0, pace)
     }
 }

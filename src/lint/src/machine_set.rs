@@ -2,11 +2,12 @@
 
 use crate::{
     common::{
-        CLUSTER, OS_ID, SET, Site, VALUE, added, filled, is_there, nearest, selected, unknown,
+        CLUSTER, OS_ID, SET, Site, VALUE, added, close, filled, is_there, nearest, selected,
+        unknown,
     },
     documents::Object,
     finding::Finding,
-    names, paste, providers,
+    names, paste, providers, workload,
 };
 use dormer_profile::yaml_tree::Node;
 
@@ -49,7 +50,7 @@ pub(crate) fn is_windows(object: &Object<'_>) -> bool {
             .at(path)
             .and_then(|it| it.get(OS_ID))
             .and_then(Node::text);
-        is.is_some_and(|it| it.eq_ignore_ascii_case("windows"))
+        is.is_some_and(|it| close(&it.to_ascii_lowercase(), "windows"))
     });
     labelled
         || provider(&["userDataSecret", "name"]) == USER_DATA
@@ -98,6 +99,10 @@ fn fields(root: &Node, found: &mut Vec<Finding>) {
     ];
     if let Some(spec) = template.get("spec") {
         unknown(spec, &of_machine, "a Machine's `spec`", found);
+        let taints = spec.get("taints").map(Node::elements).unwrap_or_default();
+        taints
+            .iter()
+            .for_each(|it| workload::taint_effect(it, found));
     }
 }
 

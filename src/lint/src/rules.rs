@@ -239,9 +239,15 @@ rules! {
     Workload Warning "os-label" true "beta.kubernetes.io/os: windows"
         "the label is deprecated since Kubernetes 1.14, and goes"
         "write kubernetes.io/os";
+    Workload Error "os-key" true "kubernetes.io/so: windows"
+        "no node has a label of that name: the pod stays Pending"
+        "write kubernetes.io/os";
     Workload Error "os-value" true "kubernetes.io/os: Windows"
         "the label's values are windows and linux, in lower case: the pod stays Pending"
-        "write it in lower case";
+        "write windows or linux";
+    Workload Error "taint-effect" true "effect: NoShedule"
+        "the API server refuses any effect but NoSchedule, PreferNoSchedule and NoExecute"
+        "write one of the three";
     Workload Error "taint-value" true "value: windows"
         "a toleration has to have the taint's value, in its case: the pod stays Pending"
         "write the value of the taint: Windows with the profile openshift, windows with upstream";

@@ -1,9 +1,10 @@
 //! Rules for workloads: which nodes their pods find, and what Windows does not know.
 
 use crate::{
-    common::{Site, cased, filled, nearest, selected, strayed},
+    common::{Site, cased, close, filled, nearest, selected, strayed},
     documents::Object,
     finding::Finding,
+    paste,
 };
 use dormer_profile::yaml_tree::{Node, Position, Value};
 use dormer_support::windows;
@@ -97,6 +98,8 @@ const CONTAINER: [&str; 26] = [
 ];
 /// Fields of a toleration.
 const TOLERATION: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
+/// Effects of taints.
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// Fields of a workload's spec, by kind.
 const SPECS: [(&str, &[&str]); 5] = [
     (
@@ -389,15 +392,22 @@ fn class_is_windows(class: &str, site: &Site<'_>) -> bool {
     })
 }
 
-/// Whether a selector selects Windows nodes, by either label, in any case.
+/// Whether a selector selects Windows nodes, by either label, in any case; a misspelt one is another rule's matter.
 pub(crate) fn wants_windows(selector: &Node) -> bool {
-    let is = |key: &str| {
-        selector
-            .get(key)
-            .and_then(Node::text)
-            .is_some_and(|it| it.eq_ignore_ascii_case("windows"))
-    };
-    is(OS) || is("beta.kubernetes.io/os") || selector.get(BUILD).is_some()
+    let wants = selector.entries().iter().any(|(key, value)| {
+        is_os(&key.name) && value.text().is_some_and(|it| nearly(it, "windows"))
+    });
+    wants || selector.get(BUILD).is_some()
+}
+
+/// Whether a label is that of the operating system, by its old name too, or with a letter or two wrong.
+fn is_os(key: &str) -> bool {
+    close(key.strip_prefix("beta.").unwrap_or(key), OS)
+}
+
+/// Whether two words are one but for their case and a letter or two.
+fn nearly(text: &str, word: &str) -> bool {
+    close(&text.to_ascii_lowercase(), word)
 }
 
 fn affinity_wants_windows(pod: &Node) -> bool {
@@ -410,7 +420,10 @@ fn affinity_wants_windows(pod: &Node) -> bool {
         all.iter().any(|it| {
             let key = it.get("key").and_then(Node::text);
             let values = it.get("values").map(Node::elements).unwrap_or_default();
-            key == Some(OS) && values.iter().any(|it| it.text() == Some("windows"))
+            key.is_some_and(is_os)
+                && values
+                    .iter()
+                    .any(|it| it.text().is_some_and(|it| nearly(it, "windows")))
         })
     };
     !terms.is_empty() && terms.iter().all(wants)
@@ -423,11 +436,11 @@ pub(crate) fn tolerates(tolerations: Option<&Node>) -> bool {
         let text = |key: &str| it.get(key).and_then(Node::text).unwrap_or_default();
         let exists = text("operator") == "Exists";
         let of_key = text("key") == "os" || (text("key").is_empty() && exists);
-        of_key && (exists || text("value").eq_ignore_ascii_case("windows"))
+        of_key && (exists || nearly(text("value"), "windows"))
     })
 }
 
-/// Checks tolerations: the case of their fields, and of the taint's value.
+/// Checks tolerations: the case of their fields, their effect, and the taint's value.
 pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &mut Vec<Finding>) {
     let all = tolerations.map(Node::elements).unwrap_or_default();
     let right = site.flavour.taint();
@@ -439,12 +452,13 @@ pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &m
     for one in all {
         cased(one, &TOLERATION, found);
         strayed(one, &TOLERATION, "a toleration", found);
+        taint_effect(one, found);
         let of_os = one.get("key").and_then(Node::text) == Some("os");
         let Some(value) = one.get("value").filter(|_| of_os && !fits) else {
             continue;
         };
         let is = value.text().unwrap_or_default();
-        if is != right && is.eq_ignore_ascii_case("windows") {
+        if is != right && nearly(is, "windows") {
             let message = format!("the taint is `os={right}`, and `{is}` does not tolerate it");
             let finding = Finding::new("taint-value", value.position, message);
             found.push(
@@ -456,7 +470,30 @@ pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &m
     }
 }
 
-/// Checks a node selector: old labels, the case of the system, the form and the age of the build.
+/// Checks the effect of a taint, or of a toleration, where it may be absent (kubernetes v1.33,
+/// `pkg/apis/core/validation/validation.go`, `validateTaintEffect`).
+pub(crate) fn taint_effect(of: &Node, found: &mut Vec<Finding>) {
+    let Some(effect) = of.get("effect") else {
+        return;
+    };
+    let is = effect.text().unwrap_or_default();
+    if is.is_empty() || EFFECTS.contains(&is) || paste::has_placeholder(is) {
+        return;
+    }
+    let message = format!("there is no effect `{is}`");
+    let finding = Finding::new("taint-effect", effect.position, message);
+    let meant = EFFECTS
+        .iter()
+        .find(|it| nearly(is, &it.to_ascii_lowercase()));
+    found.push(match meant {
+        Some(meant) => finding
+            .mend(format!("write `effect: {meant}`"))
+            .replace(effect.position, *meant),
+        None => finding,
+    });
+}
+
+/// Checks a node selector: old or misspelt labels, the system, the form and the age of the build.
 pub(crate) fn selector(selector: Option<&Node>, found: &mut Vec<Finding>) {
     for (key, value) in selector.map(Node::entries).unwrap_or_default() {
         let text = value.text().unwrap_or_default();
@@ -473,23 +510,39 @@ pub(crate) fn selector(selector: Option<&Node>, found: &mut Vec<Finding>) {
                     .replace(key.position, now),
             );
         }
-        if key.name.ends_with(OS) && text != text.to_ascii_lowercase() {
-            let right = text.to_ascii_lowercase();
-            let finding = Finding::new(
-                "os-value",
-                value.position,
-                format!("no node has `{}: {text}`", key.name),
-            );
+        if is_os(&key.name) && !key.name.ends_with(OS) {
+            let message = format!("no node has the label `{}`", key.name);
+            let finding = Finding::new("os-key", key.position, message);
             found.push(
                 finding
-                    .mend(format!("write `{right}`"))
-                    .replace(value.position, right),
+                    .mend(format!("write `{OS}`"))
+                    .replace(key.position, OS),
             );
+        }
+        if is_os(&key.name) && !text.is_empty() && !paste::has_placeholder(text) {
+            os_value(&key.name, text, value.position, found);
         }
         if key.name == BUILD && !text.is_empty() {
             build(text, value.position, found);
         }
     }
+}
+
+/// Checks the operating system that a selector wants: the kubelet labels its node with Go's name of it.
+fn os_value(key: &str, text: &str, place: Position, found: &mut Vec<Finding>) {
+    const SYSTEMS: [&str; 2] = ["windows", "linux"];
+    if SYSTEMS.contains(&text) {
+        return;
+    }
+    let message = format!("no node has `{key}: {text}`");
+    let finding = Finding::new("os-value", place, message);
+    let meant = SYSTEMS.into_iter().find(|it| nearly(text, it));
+    found.push(match meant {
+        Some(meant) => finding
+            .mend(format!("write `{meant}`"))
+            .replace(place, meant),
+        None => finding,
+    });
 }
 
 fn build(text: &str, place: Position, found: &mut Vec<Finding>) {

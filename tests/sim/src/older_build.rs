@@ -145,6 +145,8 @@ fn command(command: Command<Toy>) -> Option<Command<Elder>> {
     Some(match command {
         Command::Run(task, policy) => Command::Run(task, policy),
         Command::CancelTasks => Command::CancelTasks,
+        Command::AttemptNow => Command::AttemptNow,
+        Command::FireNow(timer) => Command::FireNow(timer),
         Command::StartTimer(timer, ms) => Command::StartTimer(timer, ms),
         Command::CancelTimer(timer) => Command::CancelTimer(timer),
         Command::Signal(to, signal) => {

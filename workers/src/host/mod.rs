@@ -41,6 +41,7 @@ use plan::PlanTarget;
 use prepare::{CloudTokenSent, Prepared};
 pub use program::{HostProgram, ProgramError};
 pub use program_call::obstacle;
+use remote_command::Attempt;
 use std::sync::Arc;
 
 /// Most uploads and repeated calls after a host reports missing files.
@@ -145,8 +146,13 @@ impl<C: Cluster> Execute for HostExecutor<C> {
         for key in self.pool.key().texts() {
             self.known.value(key);
         }
+        let at_ms = (self.dated_ms)();
         let answer = self.perform_pinned(order, host, progress).await;
         held.done();
+        if let Err(failure) = &answer {
+            let attempt = Attempt { order, host, at_ms };
+            attempt.failed(failure, progress, &self.dated_ms, &self.known);
+        }
         self.known.clean_report(answer)
     }
 }

@@ -10,7 +10,12 @@ use dormer_profile::{
     clixml,
     frame::{self, FRAME_MARK},
 };
-use dormer_proto::{id::Timestamp, message::RemoteCommand, work::Order};
+use dormer_proto::{
+    id::Timestamp,
+    machine::HostRef,
+    message::{Failure, RemoteCommand},
+    work::Order,
+};
 use std::sync::Arc;
 
 /// Most bytes of the beginning of an output, and of its end.
@@ -21,6 +26,55 @@ const LINE_BYTES_MAX: usize = 1 << 10;
 const CHECK_DIGITS: usize = 8;
 
 type NowFn = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// Codes of failures to open a connection, or to use it.
+const CONNECTION: [&str; 10] = [
+    "AuthRejected",
+    "ConnectRefused",
+    "ConnectTimeout",
+    "ConnectionLost",
+    "HandshakeFailed",
+    "HostKeyChanged",
+    "HostKeyTooWeak",
+    "NoAnswer",
+    "NoCommonAlgorithm",
+    "SessionRefused",
+];
+/// Steps of a task that send files.
+const UPLOADS: [&str; 3] = ["look for the payload", "send the host program", "upload"];
+
+/// An attempt that began at `at_ms`, for what fails in it outside of every remote command.
+pub(super) struct Attempt<'a> {
+    pub(super) order: &'a Order,
+    pub(super) host: &'a HostRef,
+    pub(super) at_ms: i64,
+}
+
+impl Attempt<'_> {
+    /// Shows people a connection or an upload that failed, among the remote commands. A command that fails shows itself.
+    pub(super) fn failed(
+        &self,
+        failure: &Failure,
+        progress: &Progress,
+        now_ms: &NowFn,
+        known: &KnownSecrets,
+    ) {
+        let HostRef { address, user, .. } = self.host;
+        let step = progress.step_name();
+        let (name, line) = if UPLOADS.contains(&step.as_str()) {
+            (step, format!("sftp {user}@{address}"))
+        } else if CONNECTION.contains(&failure.code.as_str()) && !progress.has_run() {
+            ("connect".to_owned(), format!("ssh {user}@{address}"))
+        } else {
+            return;
+        };
+        let mut running = Running::begin(self.order, name, &line, progress, now_ms, known);
+        if let Some(command) = &mut running.command {
+            command.at = Timestamp(self.at_ms.max(0).cast_unsigned());
+            command.ended = known.clean_output(&failure.message);
+        }
+    }
+}
 
 /// A running command. If it is dropped before its end, it is reported as cut off.
 pub(super) struct Running {

@@ -211,13 +211,6 @@ impl KubernetesExecutor {
                 format!("the API server does not say since when the Node {name} is not Ready");
             return Err(Failure::transient("NodeDownTooShort", said));
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a time of some minutes, as a whole number of milliseconds"
-        )]
-        let lasted = (lasted as f64 * self.time_factor) as u64;
         if lasted >= down_ms {
             return Ok(None);
         }

@@ -69,8 +69,6 @@ pub struct KubernetesExecutor {
     settings: Arc<Settings>,
     cluster_config: Arc<ClusterConfigReader>,
     events: events::Events,
-    /// Milliseconds of the engine that pass in one of the API server's.
-    time_factor: f64,
     /// How kubelets are reached; `None`: not at all.
     kubelets: Option<Dialer>,
     duty: Duty,
@@ -102,7 +100,6 @@ impl KubernetesExecutor {
             settings: Arc::new(settings),
             cluster_config,
             events,
-            time_factor: 1.0,
             kubelets: None,
             duty: Duty::Both,
         }
@@ -147,15 +144,6 @@ impl KubernetesExecutor {
                 "WrongQueue",
                 format!("{} is no task of the role approver", task.name()),
             )),
-        }
-    }
-
-    /// Executor for a simulation whose engine clock runs `time_factor` times as fast as the API server's.
-    #[must_use]
-    pub fn at_speed(self, time_factor: f64) -> Self {
-        Self {
-            time_factor,
-            ..self
         }
     }
 

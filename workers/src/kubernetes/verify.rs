@@ -47,8 +47,6 @@ pub(super) struct NodeReading<'a> {
     /// Its pods; or why they are not known.
     pub(super) pods: Result<Vec<Pod>, String>,
     pub(super) kubelet: Presented,
-    /// How many of the engine's milliseconds pass in one of the API server's.
-    pub(super) time_factor: f64,
 }
 
 impl KubernetesExecutor {
@@ -66,7 +64,6 @@ impl KubernetesExecutor {
             machine: Ok((of.api, object)),
             pods: self.pods_of(&name).await.map_err(|failure| failure.message),
             kubelet: self.presented(&live.node).await,
-            time_factor: self.time_factor,
         };
         judge(&read, expect)
     }
@@ -99,7 +96,6 @@ impl KubernetesExecutor {
             machine,
             pods,
             kubelet: self.presented(&live.node).await,
-            time_factor: self.time_factor,
         };
         let mut checks = judge(&read, expect);
         checks.push(checked(CheckName::Logs, logs));
@@ -475,16 +471,8 @@ fn ready_for_long(read: &NodeReading<'_>, expect: &NodeExpectation) -> Checked {
     let Some(lasted) = read.live.unchanged_ms() else {
         return not_checked("the API server does not say since when the Node is Ready");
     };
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "times of a day or two"
-    )]
-    let engine_ms = |api_ms: u64| (api_ms as f64 * read.time_factor) as u64;
     // The API server's times have whole seconds.
-    let (at_most, lasted) = (engine_ms(lasted.saturating_add(1_000)), engine_ms(lasted));
-    match at_most >= expect.soak_ms {
+    match lasted.saturating_add(1_000) >= expect.soak_ms {
         true => Ok(format!("Ready for {} s", lasted / 1_000)),
         false => failed(format!(
             "the Node has been Ready for {} s, and has to be so for {} s",

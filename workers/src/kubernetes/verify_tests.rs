@@ -83,7 +83,6 @@ impl World {
                 .ok_or_else(|| "its Machine is not known".to_owned()),
             pods,
             kubelet: self.kubelet,
-            time_factor: 1.0,
         };
         judge(&read, &self.expect)
     }

@@ -191,6 +191,8 @@ pub(crate) struct Bench {
     pub(crate) seq: u64,
     /// The platform that the machine is said to be on.
     pub(crate) platform: &'static str,
+    /// Names and ends of the remote commands, and of what failed beside them, that people are shown.
+    pub(crate) shown: Vec<(String, String)>,
 }
 
 /// The example payload, with bodies of 300 kB that no packing makes smaller.
@@ -331,6 +333,7 @@ impl Bench {
             desired,
             seq: 0,
             platform: "AWS",
+            shown: Vec::new(),
         };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
@@ -421,7 +424,11 @@ impl Bench {
         let mut execution = std::pin::pin!(self.executor.execute(&order, &progress));
         loop {
             tokio::select! {
-                answer = &mut execution => return answer,
+                answer = &mut execution => {
+                    let ran = progress.take_ran().into_iter();
+                    self.shown.extend(ran.map(|it| (it.name, it.ended)));
+                    return answer;
+                }
                 // As a worker does.
                 _ = tick.tick() => if progress.still_for() > Duration::from_secs(60) {
                     let message = format!("nothing moves in {}", progress.step_name());

@@ -3,11 +3,11 @@
 
 use super::{
     draft::Draft,
-    phase::Phase,
+    phase::{Phase, Timer},
     stage::Request,
     state::{Lease, LeasedRequest, Wished},
 };
-use dormer_engine_core::Sender;
+use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
 
 impl Draft<'_> {
@@ -29,7 +29,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Continues from the step that failed. In any other state there is nothing to retry.
+    /// Continues from the step that failed. In any other state the next attempt of its step is made at once, if one is
+    /// due later: of its tasks, or of what its phase tries again after a while.
     fn retry(&mut self, by: &Sender) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
             self.s.note = None;
@@ -38,7 +39,25 @@ impl Draft<'_> {
             if let Some(retried) = &mut self.s.retried {
                 retried.by = Some(name(by));
             }
+            return;
         }
+        self.push(Command::AttemptNow);
+        if let Some(timer) = self.tries_again_at() {
+            self.push(Command::FireNow(timer));
+        }
+    }
+
+    /// Timer after which the phase tries again what did not succeed.
+    fn tries_again_at(&self) -> Option<Timer> {
+        let phase = &self.s.phase;
+        if *phase == Phase::Serving {
+            return self.s.not_compared.as_ref().map(|_| Timer::Drift);
+        }
+        let checks = *phase == Phase::Marking && self.s.checked_since.is_some();
+        // A removal waits between its passes.
+        let again = checks || *phase == Phase::Leaving;
+        let again = again || phase.row().length(Timer::Again).is_some();
+        again.then_some(Timer::Again)
     }
 
     /// Starts nothing new: the current step finishes, and the next one waits. The machine leaves the rollout's queue.

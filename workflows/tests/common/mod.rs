@@ -194,6 +194,8 @@ pub(crate) fn show(command: &Command<Machine>) -> String {
     match command {
         Command::Run(task, _) => format!("run {}{}", task.name(), detail(task)),
         Command::CancelTasks => "cancel every task".into(),
+        Command::AttemptNow => "next attempts now".into(),
+        Command::FireNow(timer) => format!("wait no longer ({timer:?})"),
         Command::StartTimer(timer, ms) => {
             format!("wait {}.{:03} s ({timer:?})", ms / 1_000, ms % 1_000)
         }

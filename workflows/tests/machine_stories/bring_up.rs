@@ -316,6 +316,30 @@ fn a_new_host_key_is_trusted_by_a_persons_word() {
     assert_eq!(story.names(), [""; 0], "{}", story.text);
 }
 
+#[test]
+fn a_retry_makes_the_next_attempt_now_and_begins_no_task_twice() {
+    let mut story = Story::begin(machine());
+    story.text.clear();
+    story.person(Signal::Retry);
+    assert!(
+        story.text.ends_with("next attempts now\n"),
+        "{}",
+        story.text
+    );
+    assert_eq!(story.names(), ["probe"], "the same one");
+    story
+        .given_up("probe", "AuthRejected")
+        .person(Signal::Retry);
+    assert!(
+        story.text.ends_with("wait no longer (Again)\n"),
+        "{}",
+        story.text
+    );
+    let mut story = Story::joined(wanting("v1"));
+    story.person(Signal::Retry);
+    assert!(!story.text.contains("Drift"), "{}", story.text);
+}
+
 /// A node is not given back, and does not count as joined, while it is not Ready.
 #[test]
 fn a_node_that_is_not_ready_when_it_is_marked_is_waited_for() {

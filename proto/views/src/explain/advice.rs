@@ -221,7 +221,10 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
         MachinePhase::Serving => match &machine.not_compared {
             Some(failure) => {
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
-                vec![Step::outside(outside, say), recreated(machine).instead()]
+                let mut steps = vec![Step::outside(outside, say)];
+                steps.extend(at_once(machine));
+                steps.push(recreated(machine).instead());
+                steps
             }
             None if machine.certificate_refused.is_some() => lapsed(machine),
             None => not_ready(machine),
@@ -271,6 +274,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         None => format!("{say}. dormer tries again by itself"),
     };
     let mut steps = vec![Step::outside(outside, say)];
+    steps.extend(at_once(machine));
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
     }
@@ -316,10 +320,16 @@ fn pools() -> Step {
 }
 
 fn recreated(machine: &Machine) -> Step {
-    Step::command(
-        "Replace it",
-        &["dormer", "recreate", &machine.name, "--yes"],
-    )
+    Step::command("Replace it", &["dormer", "recreate", &machine.name])
+}
+
+/// Retry of a step that dormer tries again later by itself.
+fn at_once(machine: &Machine) -> Option<Step> {
+    let retry = ["dormer", "retry", machine.name.as_str()];
+    let say = "Try again at once, instead of waiting";
+    machine
+        .waits_for_attempt()
+        .then(|| Step::command(say, &retry))
 }
 
 /// Replacement of a Machine that does not serve yet.
@@ -413,7 +423,7 @@ fn lapsed(machine: &Machine) -> Vec<Step> {
     };
     vec![
         Step::command("See who asks for what", &["kubectl", "describe", "csr"]),
-        Step::command(say, &["dormer", "recreate", name, "--yes"]),
+        Step::command(say, &["dormer", "recreate", name]),
     ]
 }
 
@@ -981,7 +991,7 @@ mod tests {
         let machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key fits");
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
-        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
         assert!(steps[2].instead);
     }
 
@@ -993,7 +1003,7 @@ mod tests {
         let compares = [Outside::CompareHostKey, Outside::TrustHostKey];
         assert_eq!(outside(&steps), compares, "first");
         let fill = "dormer trust-host-key m --fingerprint FINGERPRINT --why REASON";
-        assert_eq!(lines(&steps), [fill, "dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), [fill, "dormer recreate m"]);
         assert!(steps[1].argv.is_empty(), "no program executes it");
         assert!(steps[2].instead);
         let text = step_lines(&steps).join("\n");
@@ -1116,7 +1126,7 @@ mod tests {
         "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
         "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
         "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
-        "See", "Set", "Start", "Then", "Trust", "Uncordon", "Wait",
+        "See", "Set", "Start", "Then", "Trust", "Try", "Uncordon", "Wait",
     ];
 
     #[test]
@@ -1219,7 +1229,7 @@ mod tests {
         };
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
-        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
     }
 
     #[test]
@@ -1229,7 +1239,7 @@ mod tests {
             certificate_refused: Some("the Node n exists, and was not torn down".into()),
             ..machine_in(MachinePhase::Serving)
         };
-        let all = ["kubectl describe csr", "dormer recreate m --yes"];
+        let all = ["kubectl describe csr", "dormer recreate m"];
         assert_eq!(lines(&steps(&machine, None)), all);
         assert!(said(&steps(&machine, None)).contains("Replace the machine"));
         machine.kind = Some(MachineKind::WindowsHost.into());

@@ -104,7 +104,7 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
     };
     let world = crate::fleet::started(config).await?;
     let start = Instant::now();
-    let clock = PacedClock::times_faster(1.0);
+    let clock = PacedClock::of(&world);
     let store = Arc::new(MemoryStore::new(Incarnation(plan.seed)));
     let ports: Arc<Ports> = Arc::new(Local::new(store, clock));
     let catalog = Catalog::new(&[])?;

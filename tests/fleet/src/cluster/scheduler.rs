@@ -194,8 +194,8 @@ impl Pods {
             .condition("Ready")
             .and_then(|c| c["lastTransitionTime"].as_str());
         let since = since.and_then(|s| s.parse::<jiff::Timestamp>().ok());
-        let silent = since.map(|s| self.client.server().clock().now().duration_since(s));
-        let silent = silent.and_then(|s| s.try_into().ok()).unwrap_or_default();
+        let silent = since.map(|since| self.client.server().clock().since(since));
+        let silent = silent.unwrap_or_default();
         let left = TOLERATED.saturating_sub(self.pace.simulated(silent));
         if left.is_zero() {
             self.client

@@ -186,7 +186,7 @@ impl Host {
     fn now_ms_with(&self, offset_ms: i64) -> i64 {
         self.context
             .clock
-            .now()
+            .system_now()
             .as_millisecond()
             .saturating_add(offset_ms)
     }

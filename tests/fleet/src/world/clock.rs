@@ -11,6 +11,8 @@ use tokio::time::Instant;
 pub struct WorldClock {
     base: Timestamp,
     start: Instant,
+    /// Its seconds per second of tokio's clock.
+    rate: f64,
 }
 
 impl WorldClock {
@@ -19,18 +21,44 @@ impl WorldClock {
         Self {
             base,
             start: Instant::now(),
+            rate: 1.0,
         }
     }
 
-    /// A clock that agrees with the system's now.
+    /// A clock that agrees with the system's now, and goes on as fast: for programs outside of the world.
     pub fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }
 
+    /// A clock that agrees with the system's now, and from then on counts the seconds of a world of this pace. It is
+    /// for worlds in which all that is dated follows this clock.
+    pub fn of_pace(pace: Pace) -> Self {
+        Self {
+            rate: 1.0 / pace.scale(),
+            ..Self::system()
+        }
+    }
+
     /// What time it is in the world.
     pub fn now(&self) -> Timestamp {
-        let run = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.base.checked_add(run).unwrap_or(Timestamp::MAX)
+        self.after(self.elapsed().mul_f64(self.rate))
+    }
+
+    /// What time it would be if the clock were as fast as the system's. Hosts have this time, because dormer compares
+    /// it with the system's: a few milliseconds on the way would be seconds of a fast world.
+    pub fn system_now(&self) -> Timestamp {
+        self.after(self.elapsed())
+    }
+
+    fn after(&self, lasted: Duration) -> Timestamp {
+        let lasted = SignedDuration::try_from(lasted).unwrap_or(SignedDuration::MAX);
+        self.base.checked_add(lasted).unwrap_or(Timestamp::MAX)
+    }
+
+    /// How long ago it said `then`, on tokio's clock.
+    pub fn since(&self, then: Timestamp) -> Duration {
+        let lasted = Duration::try_from(self.now().duration_since(then));
+        lasted.unwrap_or_default().div_f64(self.rate)
     }
 
     /// How long the world has been running, on tokio's clock.
@@ -123,5 +151,19 @@ mod tests {
         tokio::time::advance(Duration::from_millis(61_500)).await;
         assert_eq!(clock.stamp(), "2026-11-21T01:01:01Z");
         assert_eq!(clock.stamp_micro(), "2026-11-21T01:01:01.500000Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_of_a_pace_counts_the_seconds_of_the_world() {
+        let pace = Pace::times_faster(100.0);
+        let clock = WorldClock::of_pace(pace);
+        let (began, of_system) = (clock.now(), clock.system_now());
+        pace.sleep(Duration::from_secs(3_600)).await;
+        let lasted = clock.now().duration_since(began).as_secs_f64();
+        assert!((lasted - 3_600.0).abs() < 0.1, "{lasted}");
+        let of_system = clock.system_now().duration_since(of_system).as_secs_f64();
+        assert!((of_system - 36.0).abs() < 0.1, "{of_system}");
+        let since = clock.since(began).as_secs_f64();
+        assert!((since - 36.0).abs() < 0.1, "{since}");
     }
 }

@@ -58,6 +58,9 @@ pub struct WorldConfig {
     pub seed: u64,
     /// How fast the world runs.
     pub pace: Pace,
+    /// Whether its clock counts the world's own seconds: for a world in which every program is dated by that clock.
+    /// Otherwise it is the system's.
+    pub own_clock: bool,
     /// Where the API server listens; `None`: nowhere, pipes in memory only, for the hosts too.
     pub listen: Option<SocketAddr>,
     /// The port that stands for 22 where hosts have real sockets, each on an address of its own.
@@ -78,6 +81,7 @@ impl Default for WorldConfig {
             faults: Vec::new(),
             seed: 1,
             pace: Pace::LIFE,
+            own_clock: false,
             listen: None,
             ssh_port: SSH_PORT,
             image: Image::default(),
@@ -216,7 +220,10 @@ impl World {
         config: WorldConfig,
         make_hosts: impl FnOnce(HostContext, &ApiServer) -> Arc<C>,
     ) -> Result<Self, WorldError> {
-        let clock = WorldClock::system();
+        let clock = match config.own_clock {
+            true => WorldClock::of_pace(config.pace),
+            false => WorldClock::system(),
+        };
         let api = ApiServer::new(clock, config.seed)?;
         let record = Record::new(clock, config.pace);
         api.set_record(record.clone());

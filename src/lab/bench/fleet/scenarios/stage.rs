@@ -97,7 +97,7 @@ impl Scenario {
         let faults = config.faults.len();
         let world = World::start(config).await.expect("a world");
         let store = Arc::new(MemoryStore::new(Incarnation(1)));
-        let ports: Arc<Ports> = Arc::new(Local::new(store, PacedClock::times_faster(1.0)));
+        let ports: Arc<Ports> = Arc::new(Local::new(store, PacedClock::of(&world)));
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(payload(0));
         let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");

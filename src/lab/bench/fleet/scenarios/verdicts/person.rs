@@ -15,7 +15,10 @@ use dormer_fleet::{
     world::Remedy,
 };
 use dormer_proto::phase::Listed;
-use dormer_views::explain::{Explanation, Outside};
+use dormer_views::{
+    actions::{ACTIONS, Action},
+    explain::{Explanation, Outside},
+};
 use dormer_workers::ssh::fingerprint;
 use serde_json::{Map, Value, json};
 use std::{net::SocketAddr, sync::Arc};
@@ -73,10 +76,13 @@ impl Person {
         serde_json::from_str(&text).map_err(|why| format!("{why}: {text}"))
     }
 
-    /// Runs a command unchanged. The clock continues meanwhile, since the client uses real sockets.
+    /// Runs a command unchanged, and says yes where it asks. The clock continues meanwhile, since the client uses real
+    /// sockets.
     async fn dormer(&self, argv: &[&str]) -> Result<String, String> {
         let server = ["--server", &self.server];
-        let line = Line::try_parse_from(argv.iter().chain(&server));
+        let asks = |action: &&Action| action.danger.is_some() && argv.get(1) == Some(&action.name);
+        let yes = ACTIONS.iter().find(asks).map(|_| &"--yes");
+        let line = Line::try_parse_from(argv.iter().chain(&server).chain(yes));
         let line = line.map_err(|why| format!("{argv:?}: {why}"))?;
         tokio::time::resume();
         let answer = dormer_client::answer(line.ask).await;
@@ -123,7 +129,7 @@ impl Person {
         let shown = key.map(|key| fingerprint(key)).unwrap_or_default();
         let print = shown.split(' ').next_back().unwrap_or_default();
         let trust = ["dormer", "trust-host-key", machine, "--fingerprint", print];
-        let reason = ["--why", "the host was reinstalled", "--yes"];
+        let reason = ["--why", "the host was reinstalled"];
         let words: Vec<&str> = trust.into_iter().chain(reason).collect();
         self.dormer(&words).await.map(drop)
     }

@@ -1,0 +1,103 @@
+//! Warning before a machine is taken out of service: what else is out of service in its pool.
+
+use crate::{
+    absent::listed,
+    server::{Server, segment},
+    terminal,
+};
+use dormer_proto::phase::Unavailable;
+use dormer_views::{
+    actions::{Action, Lease},
+    machine::Machine,
+    rollout::Rollout,
+};
+use std::collections::BTreeSet;
+
+/// Warns of machines of the same pools that are out of service, before an action that waits for the lease. Without a
+/// right to read rollouts nothing is said.
+pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
+    if action.lease != Lease::Waits || action.danger.is_none() {
+        return;
+    }
+    let pools: BTreeSet<&str> = chosen.iter().map(|it| it.pool.as_str()).collect();
+    let uids: Vec<&str> = chosen.iter().map(|it| it.uid.as_str()).collect();
+    for pool in pools {
+        let path = format!("/rollouts/{}", segment(pool));
+        let Ok(rollout) = server.get::<Rollout>(&path).await else {
+            continue;
+        };
+        if let Some(text) = text(&rollout, &uids) {
+            terminal::warn(text);
+        }
+    }
+}
+
+/// What else is out of service in a pool, and whether the action has to wait for it. `None`: nothing is.
+fn text(rollout: &Rollout, chosen: &[&str]) -> Option<String> {
+    let pool = &rollout.pool;
+    let others = rollout.away.iter();
+    let others = others.filter(|it| !chosen.contains(&it.uid.as_str()));
+    let others: Vec<String> = others
+        .map(|it| {
+            let known = it.why.known().map(Unavailable::text);
+            format!("{} {}", it.name, known.unwrap_or(it.why.id()))
+        })
+        .collect();
+    let waits = if rollout.halted.is_some() {
+        "its rollout is halted, and grants nothing until the failed machine is mended".to_owned()
+    } else if let Some(by) = &rollout.paused {
+        format!(
+            "its rollout is paused by {by}, and grants nothing until dormer resume --pool {pool}"
+        )
+    } else {
+        let allowed = rollout.max_unavailable.unwrap_or(1);
+        if others.is_empty() {
+            return None;
+        }
+        let away = u64::try_from(others.len()).unwrap_or(u64::MAX);
+        match away < allowed {
+            true => format!("{allowed} may be out of service at once, so this may begin now"),
+            false => format!("{allowed} may be out of service at once, so this has to wait"),
+        }
+    };
+    Some(match others.as_slice() {
+        [] => format!("pool {pool}: {waits}"),
+        others => format!("pool {pool}: {}; {waits}", listed(others)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::rollout_with;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_else_is_out_of_service_is_said_before_a_machine_is_replaced() {
+        let said = |fields: Value| text(&rollout_with(fields), &["a"]);
+        assert_eq!(said(json!({})), None);
+        let failed = json!({"uid": "b", "name": "win-b", "why": "failed"});
+        let own = json!({"uid": "a", "name": "win-a", "why": "down"});
+        assert_eq!(
+            said(json!({"away": [own.clone()]})),
+            None,
+            "its own trouble"
+        );
+        let away = json!([own, failed]);
+        assert_eq!(
+            said(json!({"away": away, "maxUnavailable": 1})).as_deref(),
+            Some(
+                "pool windows: win-b failed; 1 may be out of service at once, so this has to wait"
+            )
+        );
+        let two = said(json!({"away": away, "maxUnavailable": 2})).unwrap_or_default();
+        assert!(two.ends_with("so this may begin now"), "{two}");
+        let halted = said(json!({"away": away, "halted": "win-b failed"})).unwrap_or_default();
+        assert!(
+            halted.contains("win-b failed; its rollout is halted"),
+            "{halted}"
+        );
+        let paused = said(json!({"paused": "ann"})).unwrap_or_default();
+        assert!(paused.ends_with("dormer resume --pool windows"), "{paused}");
+    }
+}
