@@ -289,7 +289,7 @@ async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() 
     assert_eq!(names(&again, Outcome::Already).len(), 48);
     let end = fleet.finished(&[]).await;
     assert_eq!(names(&end, Outcome::Done).len(), 50, "{}", end.text());
-    assert_eq!(fleet.in_secret().await, [new.public.clone()]);
+    assert_eq!(fleet.in_secret().await, std::slice::from_ref(&new.public));
 
     fleet.reboot().await;
     fleet.is_open_to_dormer("rebooted").await;
@@ -463,7 +463,7 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
         half_taken += u32::from((1..3).contains(&have(from)));
         let end = fleet.finished(&[]).await;
         assert!(end.good(), "{polls}: {}", end.text());
-        assert_eq!(fleet.in_secret().await, [to.public.clone()]);
+        assert_eq!(fleet.in_secret().await, std::slice::from_ref(&to.public));
         keys.reverse();
         cuts += u32::from(rotating.is_none()) + u32::from(ending.is_none());
         if rotating.is_some() && ending.is_some() {
