@@ -226,6 +226,27 @@ fn a_secret_that_a_layer_needs_can_be_said_to_exist() {
 }
 
 #[test]
+fn releases_that_no_payload_says_are_named() {
+    let told = "dormer: no --payload, so this is for kubelet 1.33 and containerd 1.7\n";
+    for arguments in [
+        &["render"][..],
+        &["render", "--section", "host", "-o", "document"],
+    ] {
+        let output = dormer(arguments);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(text(&output.stderr), told);
+    }
+    let folder = test_dir("payload");
+    let manifest = dormer_profile::render::EXAMPLE_PAYLOAD;
+    std::fs::write(folder.path().join("payload.yaml"), manifest).expect("written");
+    let output = dormer(&["render", "--payload", &folder.path().display().to_string()]);
+    assert_eq!(
+        (output.status.success(), text(&output.stderr)),
+        (true, String::new())
+    );
+}
+
+#[test]
 fn a_document_is_what_the_program_on_a_host_reads() {
     use dormer_profile::document::{Document, Section};
     let output = dormer(&["render", "--section", "node", "-o", "document"]);

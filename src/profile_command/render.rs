@@ -11,7 +11,9 @@ use dormer_client::{
     server::{Address, segment},
     uid_of_machine,
 };
-use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values};
+use dormer_profile::{
+    document::Section, layers::LAYER_BYTES_MAX, payload::Manifest, values::Values,
+};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -36,7 +38,7 @@ pub(crate) struct Render {
     /// example's
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
-    /// Folder with a payload [default: an example manifest]
+    /// Folder with a payload [default: an example manifest, whose releases are named]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
     /// A secret that exists, optionally with a file that holds its text (may be given several times)
@@ -126,7 +128,7 @@ impl Render {
             return Err(Failure::Usage(said.into()));
         };
         let profile = layered(&self.profile, &self.layer)?;
-        let payload = payload(self.payload.as_deref())?;
+        let payload = self.manifest()?;
         let values = self.values()?;
         let secrets = self.secrets()?;
         document(&profile, &payload, &values, &secrets, section.section())
@@ -155,12 +157,25 @@ impl Render {
 
     fn of_files(&self) -> Result<Value, Failure> {
         let profile = layered(&self.profile, &self.layer)?;
-        let payload = payload(self.payload.as_deref())?;
+        let payload = self.manifest()?;
         let both = [Section::Host, Section::Node];
         let one = self.section.map(|one| [one.section()]);
         let sections = one.as_ref().map_or(both.as_slice(), |one| one.as_slice());
         let secrets = self.secrets()?;
         rendered(&profile, &payload, &self.values()?, &secrets, sections)
+    }
+
+    /// The payload's manifest. Without one, people are told which releases the example's stands for.
+    fn manifest(&self) -> Result<Manifest, Failure> {
+        let manifest = payload(self.payload.as_deref())?;
+        if self.payload.is_none() {
+            eprintln!(
+                "dormer: no --payload, so this is for kubelet {} and containerd {}",
+                manifest.kubelet(),
+                manifest.containerd()
+            );
+        }
+        Ok(manifest)
     }
 
     /// The secrets of the command line, each with its text if a file has it.

@@ -155,43 +155,52 @@ pub struct Program {
     pub source: &'static str,
 }
 
+/// Where the ends of containerd's releases are from.
+const CONTAINERD_RELEASES: &str = "containerd v2.4.2 RELEASES.md";
+
 /// The table of containerd's versions.
-pub const CONTAINERD: [Program; 6] = [
+pub const CONTAINERD: [Program; 7] = [
     Program {
         version: "1.6 and older",
         supported: false,
         remark: "its updates ended on 2025-08-23",
-        source: "containerd, table of releases",
+        source: CONTAINERD_RELEASES,
     },
     Program {
         version: "1.7",
         supported: true,
-        remark: "long-term until September 2026; WMCO still ships 1.7.27; not for a kubelet from 1.38 on",
-        source: "containerd, table of releases; WMCO 11.0.0; docs/settings.md",
+        remark: "its updates ended in September 2026; WMCO still ships 1.7.27; not for a kubelet from 1.38 on",
+        source: "containerd v2.4.2 RELEASES.md; WMCO 11.0.0; docs/settings.md",
     },
     Program {
         version: "2.0",
         supported: true,
-        remark: "its updates ended on 2025-11-07",
-        source: "containerd, table of releases",
+        remark: "two maintainers extend its updates from 2025-11-07 until March 2027, for Kubernetes 1.33",
+        source: CONTAINERD_RELEASES,
     },
     Program {
-        version: "2.1, 2.2",
+        version: "2.1",
         supported: true,
-        remark: "CNI is configured by bin_dirs",
-        source: "containerd#11311",
+        remark: "its updates ended on 2026-07-03; CNI is configured by bin_dirs",
+        source: "containerd v2.4.2 RELEASES.md; containerd#11311",
+    },
+    Program {
+        version: "2.2",
+        supported: true,
+        remark: "its updates ended on 2026-11-06",
+        source: CONTAINERD_RELEASES,
     },
     Program {
         version: "2.3",
         supported: true,
-        remark: "long-term; take 2.3.2 or newer",
-        source: "containerd, table of releases",
+        remark: "long-term until 2028-04-30; take 2.3.2 or newer",
+        source: CONTAINERD_RELEASES,
     },
     Program {
         version: "2.4",
         supported: true,
-        remark: "CNI's bin_dir is gone",
-        source: "containerd#14166",
+        remark: "its updates end on 2027-05-16; CNI's bin_dir is gone",
+        source: "containerd v2.4.2 RELEASES.md; containerd#14166",
     },
 ];
 
