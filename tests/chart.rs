@@ -304,12 +304,24 @@ fn a_pod_may_write_nothing_but_its_volumes_and_is_probed_where_dormer_answers() 
                 let scheme = get["scheme"].as_str().expect("a scheme").to_lowercase();
                 assert_eq!(Some(scheme.as_str()), port.as_str(), "{variant}");
             }
+            // An engine has no token, and the program of a payload's image sees none.
+            let images = pod["initContainers"].is_array();
             let token = component != "engine";
             assert_eq!(
                 pod["automountServiceAccountToken"] != false,
-                token,
-                "an engine has no token: {variant} {component}"
+                token && !images,
+                "{variant} {component}"
             );
+            let mounts = |container: &Value| container["volumeMounts"].to_string();
+            let place = "/var/run/secrets/kubernetes.io/serviceaccount";
+            assert_eq!(
+                mounts(container).contains(place),
+                token && images,
+                "{variant} {component}"
+            );
+            for init in pod["initContainers"].as_array().into_iter().flatten() {
+                assert!(!mounts(init).contains(place), "{variant} {component}");
+            }
         }
     }
 }
@@ -355,4 +367,11 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     }
     let old = helm.template(&chart, &["--kube-version=1.32.9"]);
     assert!(old.expect_err("too old").contains("1.33"));
+    let both = [
+        "--set-json=payloads=[{\"name\":\"1.0.0\",\"claim\":\"payloads\"}]",
+        "--set=payloadKeys[0]=RWQf6LRCGA9i59SLOFxz6NxvASXDJeRtuZykwQepbDEGt87ig1BNpWaV",
+        "--set=payloadUnsigned=true",
+    ];
+    let said = helm.template(&chart, &both).expect_err("Helm refuses it");
+    assert!(said.contains("exclude each other"), "{said}");
 }

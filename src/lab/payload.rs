@@ -7,7 +7,7 @@ use dormer_profile::{
     payload::{Manifest, PayloadFile},
     sha256_hex,
 };
-use dormer_workers::{catalog::Payload, host::HostProgram};
+use dormer_workers::{host::HostProgram, payload::Payload};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Bytes of each file that are really sent.

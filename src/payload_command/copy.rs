@@ -3,7 +3,10 @@
 use clap::Args;
 use dormer_client::Failure;
 use dormer_profile::payload::{MANIFEST_FILE, SIGNATURE_FILE};
-use dormer_workers::catalog::{CatalogError, Folder};
+use dormer_workers::{
+    payload::{Folder, PayloadError},
+    payload_keys::PayloadKeys,
+};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -21,11 +24,15 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Copies the files that the manifest names, its signature if there is one, and the manifest at the end. A second run ends what a first one began.
+    /// Copies the files that the manifest names, its signature if there is one, and the manifest at the end. A second run
+    /// ends what a first one began. No signature is checked: the dormer that uses the payload does that.
     pub(super) fn run(&self) -> Result<String, Failure> {
         super::has_manifest("DIR", &self.from)?;
-        let unreadable = |error: CatalogError| Failure::refused(error.to_string(), "");
-        let manifest = Folder(self.from.clone()).manifest().map_err(unreadable)?;
+        let unreadable = |error: PayloadError| Failure::refused(error.to_string(), "");
+        // The manifest is read once: its files are those of the bytes that are written at the end.
+        let read = Folder(self.from.clone()).read(&PayloadKeys::Unsigned);
+        let read = read.map_err(unreadable)?;
+        let manifest = read.manifest;
         let failed =
             |what: &Path, why: String| Failure::refused(format!("{}: {why}", what.display()), "");
         std::fs::create_dir_all(&self.to).map_err(|e| failed(&self.to, e.to_string()))?;
@@ -41,16 +48,18 @@ impl Copy {
                 return Err(failed(&path, why));
             }
         }
-        for name in [SIGNATURE_FILE, MANIFEST_FILE] {
-            let text = match std::fs::read(self.from.join(name)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && name == SIGNATURE_FILE => {
-                    continue;
-                }
-                text => text.map_err(|e| failed(&self.from, e.to_string()))?,
-            };
-            super::whole(&self.to.join(name), &text)
-                .map_err(|e| failed(&self.to, e.to_string()))?;
+        let signature = self.to.join(SIGNATURE_FILE);
+        match &read.signature {
+            Some(text) => super::whole(&signature, text.as_bytes()),
+            // One that was there is of another manifest.
+            None => match std::fs::remove_file(&signature) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
         }
+        .map_err(|e| failed(&signature, e.to_string()))?;
+        super::whole(&self.to.join(MANIFEST_FILE), read.text.as_bytes())
+            .map_err(|e| failed(&self.to, e.to_string()))?;
         Ok(format!(
             "payload {}: {} files are in {}",
             manifest.version,

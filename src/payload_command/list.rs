@@ -8,8 +8,9 @@ use dormer_client::{
 };
 use dormer_profile::payload::{Manifest, PayloadFile};
 use dormer_workers::{
-    catalog::{Folder, order},
+    catalog::order,
     packed::estimate,
+    payload::Folder,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -49,7 +50,7 @@ impl List {
         if unread > 0 {
             let are = if unread == 1 { "is" } else { "are" };
             text += &format!(
-                "\n\n{unread} of {} {are} not usable; PROBLEM says why.",
+                "\n\n{unread} of {} {are} not readable; PROBLEM says why.",
                 found.len()
             );
         }

@@ -14,7 +14,7 @@ use dormer_profile::{
     yaml,
 };
 use dormer_workers::{
-    catalog::{CONTAINERD, Folder, KUBE_PROXY, KUBELET, LOG_RUNNER},
+    payload::{CONTAINERD, Folder, KUBE_PROXY, KUBELET, LOG_RUNNER},
     program_file::{OwnRelease, Program},
 };
 use std::{

@@ -79,8 +79,8 @@ fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
 /// [`Failure::Usage`], with the flag or argument that named it.
 fn has_manifest(flag: &str, folder: &Path) -> Result<(), Failure> {
     let file = dormer_profile::payload::MANIFEST_FILE;
-    let opened = std::fs::File::open(folder.join(file));
-    let why = match opened {
+    // A named pipe would hold who opens it.
+    let why = match std::fs::metadata(folder.join(file)) {
         Ok(_) => return Ok(()),
         Err(error) if folder.is_dir() && error.kind() == io::ErrorKind::NotFound => format!(
             "the folder has no {file}\ndormer payload list DIR finds the payloads below a folder"

@@ -12,7 +12,7 @@ use dormer_profile::{
     profile::Profile,
 };
 use dormer_workers::{
-    catalog::{CatalogError, Folder, RELEASED},
+    payload::{Folder, PayloadError, RELEASED},
     payload_keys::PayloadKeys,
 };
 use serde::Serialize;
@@ -46,7 +46,7 @@ impl Verify {
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let folder = Folder(self.folder.clone());
         super::has_manifest("DIR", &self.folder)?;
-        let manifest = folder.manifest().map_err(unreadable)?;
+        let (manifest, signature) = self.manifest(&folder)?;
         let mut rows: Vec<Row> = manifest
             .files
             .iter()
@@ -72,19 +72,12 @@ impl Verify {
             let why = "not in the manifest, so dormer does not use it";
             rows.push(Row::unmatched(name, "extra", why));
         }
-        if !self.payload_key.is_empty() {
-            let keys = PayloadKeys::parse(&self.payload_key)
-                .map_err(|why| Failure::Usage(format!("--payload-key: {why}")))?;
-            let why = match folder.signed_manifest(&keys) {
-                Ok(_) => None,
-                Err(CatalogError::Signature { why, .. }) => Some(why),
-                Err(error) => return Err(unreadable(error)),
-            };
+        if let Some(why) = &signature {
             rows.push(Row {
                 file: SIGNATURE_FILE.to_owned(),
                 state: if why.is_none() { "right" } else { "wrong" },
                 size: None,
-                why,
+                why: why.clone(),
             });
         }
         for name in self.lacking(&manifest)? {
@@ -92,12 +85,37 @@ impl Verify {
             rows.push(Row::unmatched(name, "lacking", why));
         }
         let wrong = rows.iter().filter(|row| !row.is_right()).count();
-        let report = report(&self.folder, &manifest, &rows, wrong);
+        let checked = signature.is_some();
+        let report = report(&self.folder, &manifest, &rows, (wrong, checked));
         let text = match self.form.output.for_programs(&report)? {
             Some(text) => text,
-            None => for_people(&manifest, &rows, wrong, self.form.output == Output::Wide),
+            None => {
+                let wide = self.form.output == Output::Wide;
+                let text = for_people(&manifest, &rows, wrong, wide);
+                match checked {
+                    true => text,
+                    false => format!("{text}\nThe signature was not checked: give --payload-key."),
+                }
+            }
         };
         Ok((text, wrong == 0))
+    }
+
+    /// The manifest; and, if there are keys, why none of them has signed it, or that one has. Files are compared with the
+    /// manifest whose signature was checked.
+    fn manifest(&self, folder: &Folder) -> Result<(Manifest, Option<Option<String>>), Failure> {
+        if self.payload_key.is_empty() {
+            return Ok((folder.manifest().map_err(unreadable)?, None));
+        }
+        let keys = PayloadKeys::parse(&self.payload_key)
+            .map_err(|why| Failure::Usage(format!("--payload-key: {why}")))?;
+        match folder.read(&keys) {
+            Ok(signed) => Ok((signed.manifest, Some(None))),
+            Err(PayloadError::Signature { why, .. }) => {
+                Ok((folder.manifest().map_err(unreadable)?, Some(Some(why))))
+            }
+            Err(error) => Err(unreadable(error)),
+        }
     }
 
     /// Files that the profile needs unconditionally and the manifest lacks.
@@ -154,17 +172,23 @@ fn asked(profile: &Profile) -> Vec<String> {
     always.map(|(name, _)| name.clone()).collect()
 }
 
-fn unreadable(error: CatalogError) -> Failure {
+fn unreadable(error: PayloadError) -> Failure {
     Failure::refused(
         error.to_string(),
         "`dormer profile schema payload` prints the manifest's schema",
     )
 }
 
-fn report(folder: &std::path::Path, manifest: &Manifest, rows: &[Row], wrong: usize) -> Value {
+fn report(
+    folder: &std::path::Path,
+    manifest: &Manifest,
+    rows: &[Row],
+    (wrong, signature_checked): (usize, bool),
+) -> Value {
     json!({
         "folder": folder.display().to_string(),
         "good": wrong == 0,
+        "signatureChecked": signature_checked,
         "version": manifest.version,
         "kubelet": manifest.kubelet,
         "windowsBuilds": manifest.windows_builds,

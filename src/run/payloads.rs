@@ -2,9 +2,10 @@
 
 use crate::usage::checked;
 use anyhow::Context;
-use dormer_profile::payload::MANIFEST_FILE;
+use dormer_profile::payload::{MANIFEST_FILE, Manifest};
 use dormer_workers::{
-    catalog::{Catalog, Payload},
+    catalog::Catalog,
+    payload::Payload,
     payload_keys::PayloadKeys,
 };
 use std::{
@@ -24,6 +25,8 @@ pub(crate) struct Payloads {
     keys: PayloadKeys,
     /// Modification time of each folder's manifest. A changed manifest is read again.
     known: BTreeMap<PathBuf, SystemTime>,
+    /// Folder and content of each version.
+    versions: BTreeMap<String, (PathBuf, String)>,
     /// Last error of each folder. It is logged once: the folder may be half copied, and is read again.
     wrong: BTreeMap<PathBuf, String>,
 }
@@ -44,6 +47,7 @@ impl Payloads {
             folders: folders.to_vec(),
             keys: keys.clone(),
             known: BTreeMap::new(),
+            versions: BTreeMap::new(),
             wrong: BTreeMap::new(),
         };
         for folder in folders {
@@ -62,11 +66,23 @@ impl Payloads {
         Ok(payloads)
     }
 
-    /// Polls for new payloads until cancelled. An invalid one is logged once and read again: it may be half copied.
+    /// Polls for new payloads until cancelled. An invalid one is logged once and read again: it may be half copied. Files
+    /// are read beside the threads that answer.
     pub(crate) async fn follow(mut self, catalog: Catalog) {
         loop {
             sleep(POLL_EVERY).await;
-            self.poll(&catalog);
+            let catalog = catalog.clone();
+            let polled = tokio::task::spawn_blocking(move || {
+                self.poll(&catalog);
+                self
+            });
+            match polled.await {
+                Ok(payloads) => self = payloads,
+                Err(error) => {
+                    tracing::error!("payloads that come from now on are not seen: {error}");
+                    return;
+                }
+            }
         }
     }
 
@@ -119,6 +135,7 @@ impl Payloads {
             return Ok(());
         }
         let payload = Payload::in_folder(&folder, &self.keys)?;
+        self.same_content(&folder, &payload.manifest)?;
         tracing::info!(
             version = payload.manifest.version,
             folder = %folder.display(),
@@ -126,6 +143,25 @@ impl Payloads {
         );
         catalog.add(payload);
         self.known.insert(folder, written);
+        Ok(())
+    }
+
+    /// Refuses another build of a version that is known: the nodes would go back and forth between the two, without any
+    /// rollback. Without keys a folder's own payload may be built again.
+    fn same_content(&mut self, folder: &Path, manifest: &Manifest) -> anyhow::Result<()> {
+        let (version, content) = (&manifest.version, manifest.hash());
+        let again = matches!(self.keys, PayloadKeys::Unsigned);
+        if let Some((place, known)) = self.versions.get(version)
+            && *known != content
+            && !(again && place == folder)
+        {
+            anyhow::bail!(
+                "{version} is known with other content, from {}: give each build of a payload a version of its own",
+                place.display()
+            );
+        }
+        self.versions
+            .insert(version.clone(), (folder.to_owned(), content));
         Ok(())
     }
 }
@@ -150,7 +186,7 @@ pub fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
 mod tests {
     use super::*;
     use dormer_profile::{
-        payload::{Manifest, PayloadFile, SIGNATURE_FILE},
+        payload::{PayloadFile, SIGNATURE_FILE},
         render::EXAMPLE_PAYLOAD,
         sha256_hex,
     };
@@ -207,18 +243,44 @@ mod tests {
         // A manifest that is changed afterwards is refused; the payload that was taken stays.
         let changed = manifest.replace("11.0.0", "11.0.1");
         std::fs::write(signed.join(MANIFEST_FILE), changed).expect("written");
-        let later = SystemTime::now() + Duration::from_secs(5);
-        let file = std::fs::File::options()
-            .write(true)
-            .open(signed.join(MANIFEST_FILE));
-        file.and_then(|file| file.set_modified(later))
-            .expect("a later time");
+        later(&signed.join(MANIFEST_FILE));
         payloads.poll(&catalog);
         let unusable = catalog.unusable().join("\n");
         assert!(
             unusable.contains("is not the file that was signed"),
             "{unusable}"
         );
+    }
+
+    fn later(path: &Path) {
+        let file = std::fs::File::options().write(true).open(path);
+        let later = SystemTime::now() + Duration::from_secs(5);
+        file.and_then(|file| file.set_modified(later)).expect("a later time");
+    }
+
+    #[test]
+    fn another_build_of_a_version_is_refused_beside_the_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+        write(&one, "11.0.0");
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        let all = [folder.path().to_owned()];
+        let mut payloads = Payloads::load(&all, &PayloadKeys::Unsigned, &catalog).expect("one");
+        let desired = || catalog.desired("openshift", None).expect("a version");
+        let first = desired();
+        write(&two, "11.0.0");
+        payloads.poll(&catalog);
+        assert!(catalog.unusable().is_empty(), "a copy is the same payload");
+        let manifest = two.join(MANIFEST_FILE);
+        let text = std::fs::read_to_string(&manifest).expect("text");
+        let mut changed: Manifest = serde_json::from_str(&text).expect("a manifest");
+        changed.may_follow = vec!["9.0.0".into()];
+        std::fs::write(&manifest, serde_json::to_string(&changed).expect("json")).expect("written");
+        later(&manifest);
+        payloads.poll(&catalog);
+        let unusable = catalog.unusable().join("\n");
+        assert!(unusable.contains("11.0.0 is known with other content, from"), "{unusable}");
+        assert_eq!(desired(), first);
     }
 
     fn newest(catalog: &Catalog) -> String {

@@ -1,304 +1,26 @@
 //! Catalog of profiles and payloads that this worker can install, with their versions.
 
 use crate::{
-    payload_keys::PayloadKeys,
+    payload::Payload,
     pool::{Edges, Installed},
-    program_file::Program,
-    sum::sum,
 };
-use bytes::Bytes;
 use dormer_profile::{
     builds, builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
     layers::{Layer, stack},
-    payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader, SIGNATURE_FILE},
     problem::Problems,
     profile::Profile,
-    release::Release,
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
 use std::{
     collections::{BTreeMap, VecDeque},
-    io::{self, Read, Seek},
-    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
-use tokio::{io::AsyncRead, sync::watch};
+use tokio::sync::watch;
 
-/// Largest manifest that is read, in bytes.
-const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// Largest signature that is read, in bytes. minisign writes less than 1 KiB.
-const SIGNATURE_BYTES_MAX: u64 = 8 << 10;
-/// The container runtime, by its name in a payload.
-pub const CONTAINERD: &str = "containerd.exe";
-/// The kubelet, by its name in a payload.
-pub const KUBELET: &str = "kubelet.exe";
-/// kube-proxy, by its name in a payload.
-pub const KUBE_PROXY: &str = "kube-proxy.exe";
-/// kube-log-runner, by its name in a payload. Its flags are those of the kubelet's release.
-pub const LOG_RUNNER: &str = "kube-log-runner.exe";
-/// Programs whose release decides how their configuration is written.
-pub const RELEASED: [&str; 4] = [CONTAINERD, KUBELET, KUBE_PROXY, LOG_RUNNER];
-/// First containerd that a manifest has to name (docs/settings.md).
-const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.
 const RETIRED_MAX: usize = 64;
-
-/// Why a payload or a profile is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogError {
-    /// The manifest or a layer has mistakes.
-    #[error("{location}: {problems}")]
-    Problems {
-        /// Which file or folder.
-        location: String,
-        /// Mistakes, each with its location.
-        problems: Problems,
-    },
-    /// No key that counts has signed the manifest.
-    #[error("{location}: {why}")]
-    Signature {
-        /// Which folder.
-        location: String,
-        /// Why the signature does not count, and what to do.
-        why: String,
-    },
-    /// A file cannot be read.
-    #[error("{location}: {error}")]
-    Io {
-        /// Which.
-        location: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// A program is of another release than the manifest says, and its configuration would be for the wrong one.
-    #[error("{location}: {is}, but the manifest {said}")]
-    Release {
-        /// The program.
-        location: String,
-        /// What the program says of its release.
-        is: String,
-        /// What the manifest says.
-        said: String,
-    },
-}
-
-/// Source of a payload's bytes.
-#[derive(Debug, Clone)]
-enum PayloadSource {
-    Folder(PathBuf),
-    Memory(Arc<BTreeMap<String, Bytes>>),
-}
-
-/// A payload: its manifest, and its files' bytes.
-#[derive(Debug, Clone)]
-pub struct Payload {
-    /// Its manifest.
-    pub manifest: Manifest,
-    source: PayloadSource,
-}
-
-impl Payload {
-    /// The payload in a folder with a `payload.yaml`. Sizes are compared; sums are when a host takes the files.
-    ///
-    /// # Errors
-    /// None of `keys` has signed the manifest. It is missing, has mistakes, names a file that is not there or has another
-    /// size, or another release of the kubelet, kube-proxy or containerd than the program's own.
-    pub fn in_folder(folder: &Path, keys: &PayloadKeys) -> Result<Self, CatalogError> {
-        let manifest = Folder(folder.to_owned()).signed_manifest(keys)?;
-        for file in &manifest.files {
-            let location = folder.join(&file.name).display().to_string();
-            let meta =
-                std::fs::metadata(folder.join(&file.name)).map_err(|error| CatalogError::Io {
-                    location: location.clone(),
-                    error,
-                })?;
-            if meta.len() != file.size {
-                let said = format!("{} bytes; the manifest says {}", meta.len(), file.size);
-                let error = io::Error::new(io::ErrorKind::InvalidData, said);
-                return Err(CatalogError::Io { location, error });
-            }
-        }
-        for name in RELEASED {
-            Folder(folder.to_owned()).check_release(&manifest, name)?;
-        }
-        Ok(Self {
-            manifest,
-            source: PayloadSource::Folder(folder.to_owned()),
-        })
-    }
-
-    /// A payload whose files lie in memory.
-    #[must_use]
-    pub fn in_memory(manifest: Manifest, files: BTreeMap<String, Bytes>) -> Self {
-        Self {
-            manifest,
-            source: PayloadSource::Memory(Arc::new(files)),
-        }
-    }
-
-    /// The bytes of one of its files.
-    ///
-    /// # Errors
-    /// It is not there, or cannot be read.
-    pub async fn open(&self, name: &str) -> io::Result<Box<dyn AsyncRead + Send + Unpin>> {
-        match &self.source {
-            PayloadSource::Folder(folder) => {
-                Ok(Box::new(tokio::fs::File::open(folder.join(name)).await?))
-            }
-            PayloadSource::Memory(files) => {
-                let bytes = files.get(name).cloned();
-                let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-                Ok(Box::new(io::Cursor::new(bytes)))
-            }
-        }
-    }
-
-    /// The same, blocking.
-    ///
-    /// # Errors
-    /// It is not there, or cannot be read.
-    pub fn read(&self, name: &str) -> io::Result<Box<dyn ReadSeek>> {
-        match &self.source {
-            PayloadSource::Folder(folder) => Ok(Box::new(std::fs::File::open(folder.join(name))?)),
-            PayloadSource::Memory(files) => {
-                let bytes = files.get(name).cloned();
-                let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-                Ok(Box::new(io::Cursor::new(bytes)))
-            }
-        }
-    }
-}
-
-/// Bytes that can be read from any position.
-pub trait ReadSeek: Read + Seek + Send {}
-impl<T: Read + Seek + Send> ReadSeek for T {}
-
-/// A payload's folder, whose files are read to their ends.
-#[derive(Debug, Clone)]
-pub struct Folder(pub PathBuf);
-
-impl PayloadReader for Folder {
-    fn digest(&self, name: &str) -> Result<(String, u64), String> {
-        let file = std::fs::File::open(self.0.join(name)).map_err(|error| {
-            let absent = error.kind() == io::ErrorKind::NotFound;
-            if absent {
-                "is not there".to_owned()
-            } else {
-                error.to_string()
-            }
-        })?;
-        sum(file).map_err(|error| error.to_string())
-    }
-}
-
-impl Folder {
-    /// Its manifest, with a signature or without.
-    ///
-    /// # Errors
-    /// It is not there, too large, or has mistakes.
-    pub fn manifest(&self) -> Result<Manifest, CatalogError> {
-        self.signed_manifest(&PayloadKeys::Unsigned)
-    }
-
-    /// Its manifest, if one of `keys` has signed these bytes.
-    ///
-    /// # Errors
-    /// It is not there, too large, not signed, or has mistakes.
-    pub fn signed_manifest(&self, keys: &PayloadKeys) -> Result<Manifest, CatalogError> {
-        let location = self.0.display().to_string();
-        let failed = |error| CatalogError::Io {
-            location: location.clone(),
-            error,
-        };
-        let text = self
-            .text(MANIFEST_FILE, MANIFEST_BYTES_MAX)
-            .map_err(failed)?;
-        let signature = match self.text(SIGNATURE_FILE, SIGNATURE_BYTES_MAX) {
-            Ok(signature) => Some(signature),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(error)),
-        };
-        // The bytes that are checked are those that are parsed.
-        keys.check(text.as_bytes(), signature.as_deref())
-            .map_err(|why| CatalogError::Signature {
-                location: location.clone(),
-                why,
-            })?;
-        Manifest::parse(&text).map_err(|problems| CatalogError::Problems {
-            location: location.clone(),
-            problems,
-        })
-    }
-
-    /// Text of a file of at most `max` bytes.
-    fn text(&self, name: &str, max: u64) -> io::Result<String> {
-        let path = self.0.join(name);
-        let size = std::fs::metadata(&path)?.len();
-        if size > max {
-            let said = format!("{name} has {size} bytes, at most {max}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
-        }
-        std::fs::read_to_string(path)
-    }
-
-    /// Compares the manifest's `kubelet` or `containerd` with what the program of that name says of its release. One that
-    /// says nothing is what the manifest says.
-    ///
-    /// # Errors
-    /// The program cannot be read, or is of another release.
-    pub fn check_release(&self, manifest: &Manifest, name: &str) -> Result<(), CatalogError> {
-        if manifest.file(name).is_none() {
-            return Ok(());
-        }
-        let path = self.0.join(name);
-        let location = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| CatalogError::Io {
-            location: location.clone(),
-            error,
-        })?;
-        // What is no program at all is refused by `payload make`, which sees all of them.
-        let Some(program) = Program::parse(&bytes).ok() else {
-            return Ok(());
-        };
-        let own = match name {
-            CONTAINERD => program.containerd(),
-            _ => program.kubernetes(),
-        };
-        let Some(own) = own else { return Ok(()) };
-        let said = match manifest.containerd.is_empty() {
-            _ if name != CONTAINERD && own.fits(manifest.kubelet()) => return Ok(()),
-            _ if name != CONTAINERD => format!("says `kubelet: {}`", manifest.kubelet),
-            true if own.release().is_none_or(|it| it < CONTAINERD_NAMED_FROM) => return Ok(()),
-            true => format!("has no `containerd`, which counts as {CONTAINERD_UNNAMED}"),
-            false if own.fits(manifest.containerd()) => return Ok(()),
-            false => format!("says `containerd: {}`", manifest.containerd),
-        };
-        Err(CatalogError::Release {
-            location,
-            is: own.said,
-            said,
-        })
-    }
-
-    /// Files that are in the folder and not in the manifest, sorted by name.
-    ///
-    /// # Errors
-    /// It cannot be listed.
-    pub fn extra(&self, manifest: &Manifest) -> io::Result<Vec<String>> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.0)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            let ours = [MANIFEST_FILE, SIGNATURE_FILE].contains(&name.as_str());
-            if !ours && manifest.file(&name).is_none() {
-                found.push(name);
-            }
-        }
-        found.sort();
-        Ok(found)
-    }
-}
 
 /// Profile and payload of one version: the content of a [`Desired`].
 #[derive(Debug, Clone)]
@@ -620,11 +342,9 @@ fn profiles(layers: &[Layer], cluster_config: &ClusterConfig) -> Result<Profiles
     for name in builtin::NAMES {
         let below = builtin::layer(name)?;
         let above: Vec<Layer> = layers.iter().filter(|it| it.fits(name)).cloned().collect();
-        let followed = !stack(std::slice::from_ref(&below))?
-            .host
-            .mirrors_folder
-            .is_empty();
+        // Objects of OpenShift are no settings of the other profile's nodes.
         let none = ClusterConfig::default();
+        let followed = name == "openshift";
         let cluster_config = if followed { cluster_config } else { &none };
         let layered = cluster_config.layered(&below, &above);
         let (profile, said) = layered.map_err(|problems| problems.below(name))?;
@@ -637,14 +357,23 @@ fn profiles(layers: &[Layer], cluster_config: &ClusterConfig) -> Result<Profiles
 /// The code of a failure: this process does not have that version.
 pub const VERSION_NOT_HERE: &str = "VersionNotHere";
 
-/// Order of versions by their numbers, `10.9.0` before `10.10.0`; other parts compare as text.
+/// Order of versions by their numbers, `10.9.0` before `10.10.0`; other parts compare as text. What follows a `-` is a
+/// release candidate or the like, and comes before the release, as in Semantic Versioning.
 pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
-    let parts = |v: &str| -> Vec<(Option<u64>, String)> {
-        v.split(['.', '-', '+'])
+    let parts = |text: &str| -> Vec<(Option<u64>, String)> {
+        text.split(['.', '-', '+'])
             .map(|part| (part.parse().ok(), part.to_owned()))
             .collect()
     };
-    parts(a).cmp(&parts(b))
+    let split = |version: &str| {
+        let (release, candidate) = match version.split_once('-') {
+            Some((release, candidate)) => (release.to_owned(), Some(candidate.to_owned())),
+            None => (version.to_owned(), None),
+        };
+        let candidate = candidate.map(|candidate| parts(&candidate));
+        (parts(&release), candidate.is_none(), candidate)
+    };
+    split(a).cmp(&split(b))
 }
 
 #[cfg(test)]
@@ -659,6 +388,16 @@ mod tests {
             ..manifest
         };
         Payload::in_memory(manifest, BTreeMap::new())
+    }
+
+    #[test]
+    fn versions_are_ordered_by_their_numbers_and_a_candidate_comes_before_its_release() {
+        let all = ["9.9.9", "10.9.0", "10.10.0", "11.0.0-rc.1", "11.0.0-rc.2", "11.0.0", "11.0.0+1"];
+        for (n, one) in all.iter().enumerate() {
+            for (m, other) in all.iter().enumerate() {
+                assert_eq!(order(one, other), n.cmp(&m), "{one} {other}");
+            }
+        }
     }
 
     #[test]
@@ -793,146 +532,6 @@ mod tests {
         assert!(catalog.read_cluster(both).is_empty());
     }
 
-    #[test]
-    fn a_kubernetes_of_another_minor_than_the_manifest_says_is_not_installed() {
-        let built = |version: &str| {
-            let flag = format!("-X k8s.io/component-base/version.gitVersion={version}");
-            let lines = format!("mod\tk8s.io/kubernetes\t(devel)\t\nbuild\t-ldflags=\"{flag}\"\n");
-            dormer_testkit::go_program(&lines)
-        };
-        for name in [KUBELET, KUBE_PROXY] {
-            let with = |version| {
-                let of_manifest = |manifest: &mut Manifest| manifest.kubelet = "1.36".into();
-                with_named(name, &built(version), of_manifest)
-            };
-            for right in ["v1.36.2", "v1.36.0-rc.1+abc", "0a1b2c3d"] {
-                assert!(with(right).is_ok(), "{name} {right}");
-            }
-            let why = with("v1.37.0").expect_err("refused").to_string();
-            let wanted =
-                "its Go build information says v1.37.0, but the manifest says `kubelet: 1.36`";
-            assert!(why.contains(name) && why.contains(wanted), "{why}");
-        }
-    }
-
-    /// Within 2.0 to 2.2 the folders of CNI's programs are written in two ways, so that a release in between is another one.
-    #[test]
-    fn a_containerd_of_2_0_to_2_2_is_installed_as_what_it_is() {
-        let module = "github.com/containerd/containerd/v2";
-        let built = |version| dormer_testkit::go_program(&format!("mod\t{module}\t{version}\t\n"));
-        let programs = [
-            ("v2.0.7", "2.0"),
-            ("v2.1.5", "2.1"),
-            ("v2.2.1", "2.2"),
-            ("v2.3.7", "2.3"),
-        ];
-        for (version, own) in programs {
-            for (_, said) in programs {
-                let taken = with_program(&built(version), said);
-                assert_eq!(taken.is_ok(), said == own, "{version} {said}");
-                if let Err(why) = taken {
-                    let wanted = format!(
-                        "its Go build information says {version}, but the manifest says `containerd: {said}`"
-                    );
-                    assert!(why.to_string().contains(&wanted), "{why}");
-                }
-            }
-            // A patch is no release.
-            let patch = version.trim_start_matches('v');
-            let why = with_program(&built(version), patch)
-                .expect_err("refused")
-                .to_string();
-            assert!(
-                why.contains(&format!("containerd: `{patch}` is not major.minor")),
-                "{why}"
-            );
-        }
-    }
-
-    /// A folder whose containerd has that version resource, and whose manifest says that release.
-    fn with_containerd(version: Option<[u16; 4]>, said: &str) -> Result<Payload, CatalogError> {
-        let bytes = dormer_testkit::windows_program(dormer_testkit::AMD64, version);
-        with_program(&bytes, said)
-    }
-
-    fn with_program(bytes: &[u8], said: &str) -> Result<Payload, CatalogError> {
-        with_named(CONTAINERD, bytes, |manifest| {
-            said.clone_into(&mut manifest.containerd);
-        })
-    }
-
-    fn with_named(
-        name: &str,
-        bytes: &[u8],
-        change: impl FnOnce(&mut Manifest),
-    ) -> Result<Payload, CatalogError> {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join(name), bytes).expect("written");
-        let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-        change(&mut manifest);
-        manifest.files.retain(|file| file.name == name);
-        manifest.files[0].size = bytes.len() as u64;
-        let text = dormer_profile::yaml::to_string(&manifest).expect("YAML");
-        std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
-        Payload::in_folder(folder.path(), &PayloadKeys::Unsigned)
-    }
-
-    #[test]
-    fn a_containerd_of_another_release_than_the_manifest_says_is_not_installed() {
-        let taken = [
-            (None, "1.7"),
-            (None, ""),
-            (Some([2, 4, 1, 0]), "2.4"),
-            (Some([1, 7, 27, 0]), ""),
-            // What 1.7 is told, 2.0 to 2.3 translate.
-            (Some([2, 3, 2, 0]), ""),
-        ];
-        for (version, said) in taken {
-            let payload = with_containerd(version, said);
-            assert!(payload.is_ok(), "{version:?} {said}: {payload:?}");
-        }
-        let refused = [
-            (
-                [2, 4, 0, 0],
-                "1.7",
-                "says 2.4.0.0, but the manifest says `containerd: 1.7`",
-            ),
-            ([1, 7, 27, 0], "2.1", "says `containerd: 2.1`"),
-            (
-                [2, 4, 0, 0],
-                "",
-                "the manifest has no `containerd`, which counts as 1.7",
-            ),
-        ];
-        for (version, said, wanted) in refused {
-            let why = with_containerd(Some(version), said).expect_err(wanted);
-            assert!(matches!(why, CatalogError::Release { .. }), "{why:?}");
-            assert!(why.to_string().contains(wanted), "{why}");
-        }
-        // As containerd is built: without a resource, by Go.
-        let module = "github.com/containerd/containerd/v2";
-        let built = |version| dormer_testkit::go_program(&format!("mod\t{module}\t{version}\t\n"));
-        assert!(with_program(&built("v2.4.2"), "2.4").is_ok());
-        assert!(with_program(&built("v2.3.7"), "").is_ok());
-        assert!(with_program(&built("(devel)"), "2.1").is_ok());
-        for (version, said, wanted) in [
-            (
-                "v2.4.2",
-                "2.1",
-                "its Go build information says v2.4.2, but the manifest says",
-            ),
-            ("v2.4.2", "", "but the manifest has no `containerd`"),
-            (
-                "(devel)",
-                "1.7",
-                "its Go module is github.com/containerd/containerd/v2",
-            ),
-        ] {
-            let why = with_program(&built(version), said).expect_err(wanted);
-            assert!(why.to_string().contains(wanted), "{why}");
-        }
-    }
-
     /// A payload for Server 2019 and 2022 in a cluster whose port of VXLAN is not the usual one.
     #[test]
     fn a_port_of_vxlan_refuses_the_hosts_of_server_2019_only() {
@@ -964,21 +563,5 @@ mod tests {
         catalog.set_layers(&[layer]).expect("taken");
         assert!(refused("openshift")["10.0.17763"].contains("to 9900"));
         assert!(catalog.refused_builds("openshift", "9.9.9").is_empty());
-    }
-
-    #[test]
-    fn a_folder_without_its_files_is_refused_by_their_names() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let missing =
-            Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no manifest");
-        assert!(
-            missing
-                .to_string()
-                .contains(&*folder.path().to_string_lossy())
-        );
-        std::fs::write(folder.path().join(MANIFEST_FILE), EXAMPLE_PAYLOAD).expect("written");
-        let missing =
-            Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no files");
-        assert!(missing.to_string().contains("containerd"), "{missing}");
     }
 }

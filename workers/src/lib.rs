@@ -11,6 +11,7 @@ pub mod message_bytes;
 pub mod nats;
 pub mod observer;
 pub mod packed;
+pub mod payload;
 pub mod payload_keys;
 pub mod pool;
 pub mod port;

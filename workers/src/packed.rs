@@ -2,7 +2,7 @@
 //! compressed when samples show at least 15 % savings.
 
 use crate::{
-    catalog::Payload,
+    payload::Payload,
     progress::Progress,
     sum::{PIECE_BYTES, sum},
 };

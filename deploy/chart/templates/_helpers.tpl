@@ -144,6 +144,9 @@ capabilities:
 {{- if and .Values.payloads (not .Values.payloadKeys) (not .Values.payloadUnsigned) }}
 {{- fail "payloads: give payloadKeys, the public keys of minisign that sign them, or payloadUnsigned=true" }}
 {{- end }}
+{{- if and .Values.payloadKeys .Values.payloadUnsigned }}
+{{- fail "payloadKeys and payloadUnsigned=true exclude each other: give one" }}
+{{- end }}
 {{- range .Values.payloadKeys }}
 - --payload-key={{ . }}
 {{- end }}
@@ -218,9 +221,12 @@ metadata:
     {{- if eq .Values.platform "openshift" }}
     openshift.io/required-scc: restricted-v2
     {{- end }}
+{{- $images := list }}
+{{- range $payloads }}{{ if .image }}{{ $images = append $images . }}{{ end }}{{ end }}
 spec:
   serviceAccountName: {{ include "dormer.account" (list . $role) }}
-  {{- if eq $role "engine" }}
+  {{- if or $images (eq $role "engine") }}
+  {{- /* A payload's image runs its own program before dormer checks a signature: only dormer's container has the token. */}}
   automountServiceAccountToken: false
   {{- end }}
   {{- with .Values.imagePullSecrets }}
@@ -266,8 +272,6 @@ spec:
     {{- end }}
     seccompProfile:
       type: RuntimeDefault
-  {{- $images := list }}
-  {{- range $payloads }}{{ if .image }}{{ $images = append $images . }}{{ end }}{{ end }}
   {{- with $images }}
   initContainers:
     {{- range $n, $payload := . }}
@@ -331,6 +335,9 @@ spec:
         {{- include "dormer.container.security" . | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
+        {{- if and $images (ne $role "engine") }}
+        - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+        {{- end }}
         {{- if eq $role "single" }}
         - {name: store, mountPath: /var/lib/dormer}
         {{- end }}
@@ -359,6 +366,15 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {sizeLimit: 64Mi}
+    {{- if and $images (ne $role "engine") }}
+    - name: token
+      projected:
+        defaultMode: 0444
+        sources:
+          - serviceAccountToken: {path: token, expirationSeconds: 3607}
+          - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+          - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+    {{- end }}
     {{- if include "dormer.tls" . }}
     - name: tls
       secret: {secretName: {{ include "dormer.tls" . }}}

@@ -1,5 +1,7 @@
 //! Paths: where everything of ours lies on a host, and which names a document may hold.
 
+use dormer_profile::windows_name;
+
 /// Where everything of ours lies on a host. No space in it, so one line without quotes starts the program under every
 /// shell; only administrators may write there from the start (docs/field-notes.md, Access rights of files).
 pub const ROOT: &str = r"C:\Windows\dormer";
@@ -64,37 +66,7 @@ pub(crate) fn refused(path: &str) -> Option<&'static str> {
     if path.encode_utf16().count() > PATH_UNITS_MAX {
         return Some("is too long");
     }
-    path[3..].split('\\').find_map(refused_name)
-}
-
-/// Why one name of a path is refused.
-fn refused_name(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        return Some("has an empty name in it");
-    }
-    if name.chars().any(|c| c < ' ' || "<>:\"/|?*~".contains(c)) {
-        return Some("has a character that no name may hold");
-    }
-    if name.ends_with('.') || name.ends_with(' ') {
-        return Some("has a name that ends in a dot or a space, which Windows leaves away");
-    }
-    let stem = name.split('.').next().unwrap_or(name).trim_end();
-    reserved(stem).then_some("has a name that is a device")
-}
-
-fn reserved(stem: &str) -> bool {
-    let stem = stem.to_ascii_uppercase();
-    if matches!(
-        stem.as_str(),
-        "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$"
-    ) {
-        return true;
-    }
-    let Some(digit) = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")) else {
-        return false;
-    };
-    let mut digits = digit.chars();
-    matches!(digits.next(), Some('0'..='9' | '¹' | '²' | '³')) && digits.next().is_none()
+    path[3..].split('\\').find_map(windows_name::refused)
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod userdata;
 pub mod values;
 pub mod variables;
 pub mod version;
+pub mod windows_name;
 pub mod yaml;
 pub mod yaml_tree;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 use crate::release::Release;
+use crate::windows_name;
 use crate::yaml;
 
 /// Name of the manifest in the payload's folder.
@@ -272,12 +273,18 @@ impl PayloadFile {
         if !plain(&self.name) {
             problem("name", format!("`{}` is not a plain file name", self.name));
         }
+        let manifests = [MANIFEST_FILE, SIGNATURE_FILE];
+        if manifests.contains(&self.name.as_str()) {
+            problem("name", format!("`{}` is the manifest's own", self.name));
+        }
         if !self.destination.split('\\').all(plain) {
             let reason = format!(
                 "`{}` is not a path below the payload's folder",
                 self.destination
             );
             problem("destination", reason);
+        } else if let Some(why) = self.destination.split('\\').find_map(windows_name::refused) {
+            problem("destination", format!("`{}` {why}", self.destination));
         }
         if !crate::is_sha256(&self.sha256) {
             problem(

@@ -9,7 +9,8 @@ use super::{
     values::{NodeValues, values},
 };
 use crate::{
-    catalog::{InstalledVersion, Payload, VERSION_NOT_HERE},
+    catalog::{InstalledVersion, VERSION_NOT_HERE},
+    payload::Payload,
     observer::{self, Operation},
     packed::{PACK_BYTES_MIN, Packed},
     progress::Progress,

@@ -14,7 +14,8 @@ use dormer_proto::{
     work::Order,
 };
 use dormer_workers::{
-    catalog::{Catalog, Payload},
+    catalog::Catalog,
+    payload::Payload,
     execute::Execute,
     host::{
         HostExecutor,

@@ -5,7 +5,7 @@ use super::DemoScenario;
 use crate::payload::payload;
 use bytes::Bytes;
 use dormer_profile::sha256_hex;
-use dormer_workers::catalog::Payload;
+use dormer_workers::payload::Payload;
 use std::collections::BTreeMap;
 
 /// Layer that changes the kubelet's environment.

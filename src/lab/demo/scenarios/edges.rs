@@ -3,7 +3,7 @@
 use super::DemoScenario;
 use crate::payload::payload;
 use dormer_client::{Failure, server::Server};
-use dormer_workers::catalog::Payload;
+use dormer_workers::payload::Payload;
 use serde_json::{Value, json};
 
 /// A payload beside the demonstration's two.
