@@ -7,11 +7,7 @@ use dormer_client::{
     output::{Column, Output, optional, table},
 };
 use dormer_profile::payload::{Manifest, PayloadFile};
-use dormer_workers::{
-    catalog::order,
-    packed::estimate,
-    payload::Folder,
-};
+use dormer_workers::{catalog::order, packed::estimate, payload::Folder};
 use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -3,11 +3,7 @@
 use crate::usage::checked;
 use anyhow::Context;
 use dormer_profile::payload::{MANIFEST_FILE, Manifest};
-use dormer_workers::{
-    catalog::Catalog,
-    payload::Payload,
-    payload_keys::PayloadKeys,
-};
+use dormer_workers::{catalog::Catalog, payload::Payload, payload_keys::PayloadKeys};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -255,7 +251,8 @@ mod tests {
     fn later(path: &Path) {
         let file = std::fs::File::options().write(true).open(path);
         let later = SystemTime::now() + Duration::from_secs(5);
-        file.and_then(|file| file.set_modified(later)).expect("a later time");
+        file.and_then(|file| file.set_modified(later))
+            .expect("a later time");
     }
 
     #[test]
@@ -279,7 +276,10 @@ mod tests {
         later(&manifest);
         payloads.poll(&catalog);
         let unusable = catalog.unusable().join("\n");
-        assert!(unusable.contains("11.0.0 is known with other content, from"), "{unusable}");
+        assert!(
+            unusable.contains("11.0.0 is known with other content, from"),
+            "{unusable}"
+        );
         assert_eq!(desired(), first);
     }
 

@@ -654,11 +654,8 @@ fn begins(line: &str) -> Option<&str> {
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create", "end",
     "find", "free", "give", "install", "let", "make", "mend", "nothing", "open", "read", "remove",
-<<<<<<< ours
-    "replace", "restore", "see", "set", "start", "then", "trust", "try", "uncordon", "wait",
-=======
-    "replace", "restore", "return", "see", "set", "start", "then", "trust", "uncordon", "wait",
->>>>>>> theirs
+    "replace", "restore", "return", "see", "set", "start", "then", "trust", "try", "uncordon",
+    "wait",
 ];
 
 #[test]

@@ -7,7 +7,8 @@ use crate::{
 use dormer_profile::{
     builds, builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
-    layers::{Layer, stack},
+    layers::Layer,
+    payload::Manifest,
     problem::Problems,
     profile::Profile,
     version::version_in,
@@ -392,7 +393,15 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_by_their_numbers_and_a_candidate_comes_before_its_release() {
-        let all = ["9.9.9", "10.9.0", "10.10.0", "11.0.0-rc.1", "11.0.0-rc.2", "11.0.0", "11.0.0+1"];
+        let all = [
+            "9.9.9",
+            "10.9.0",
+            "10.10.0",
+            "11.0.0-rc.1",
+            "11.0.0-rc.2",
+            "11.0.0",
+            "11.0.0+1",
+        ];
         for (n, one) in all.iter().enumerate() {
             for (m, other) in all.iter().enumerate() {
                 assert_eq!(order(one, other), n.cmp(&m), "{one} {other}");

@@ -73,7 +73,6 @@ pub enum PayloadError {
     },
 }
 
-
 /// Source of a payload's bytes.
 #[derive(Debug, Clone)]
 enum PayloadSource {
@@ -140,9 +139,9 @@ impl Payload {
     /// It is not there, or cannot be read.
     pub async fn open(&self, name: &str) -> io::Result<Box<dyn AsyncRead + Send + Unpin>> {
         match &self.source {
-            PayloadSource::Folder(folder) => {
-                Ok(Box::new(tokio::fs::File::from_std(regular(&folder.join(name))?)))
-            }
+            PayloadSource::Folder(folder) => Ok(Box::new(tokio::fs::File::from_std(regular(
+                &folder.join(name),
+            )?))),
             PayloadSource::Memory(files) => {
                 let bytes = files.get(name).cloned();
                 let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;

@@ -18,8 +18,7 @@ fn a_kubernetes_of_another_minor_than_the_manifest_says_is_not_installed() {
             assert!(with(right).is_ok(), "{name} {right}");
         }
         let why = with("v1.37.0").expect_err("refused").to_string();
-        let wanted =
-            "its Go build information says v1.37.0, but the manifest says `kubelet: 1.36`";
+        let wanted = "its Go build information says v1.37.0, but the manifest says `kubelet: 1.36`";
         assert!(why.contains(name) && why.contains(wanted), "{why}");
     }
 }
@@ -154,8 +153,7 @@ fn a_folder_without_its_files_is_refused_by_their_names() {
             .contains(&*folder.path().to_string_lossy())
     );
     std::fs::write(folder.path().join(MANIFEST_FILE), EXAMPLE_PAYLOAD).expect("written");
-    let missing =
-        Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no files");
+    let missing = Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no files");
     assert!(missing.to_string().contains("containerd"), "{missing}");
 }
 #[test]

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     catalog::{InstalledVersion, VERSION_NOT_HERE},
-    payload::Payload,
     observer::{self, Operation},
     packed::{PACK_BYTES_MIN, Packed},
+    payload::Payload,
     progress::Progress,
     ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
 };

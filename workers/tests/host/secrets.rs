@@ -15,12 +15,12 @@ use dormer_proto::{
 };
 use dormer_workers::{
     catalog::Catalog,
-    payload::Payload,
     execute::Execute,
     host::{
         HostExecutor,
         cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     },
+    payload::Payload,
     pool::Installed,
     progress::Progress,
     ssh::{BoxIo, Dial, Key, Limits},
