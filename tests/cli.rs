@@ -180,7 +180,7 @@ fn as_a_plugin_it_speaks_of_kubectl() {
     let help = text(&output.stdout);
     assert!(help.contains("Usage: kubectl dormer retry"), "{help}");
     assert!(
-        help.contains("Works in Failed. It needs no lease."),
+        help.contains("waits for the next attempt of a step. It needs no lease."),
         "{help}"
     );
 }

@@ -21,7 +21,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     ),
     (1, "lint @/two.yaml", "1 error, 0 warnings\n"),
     (1, "profile render --layer @/layer.yaml", "unknown field"),
-    (1, "payload list @/payloads", "1 of 1 is not usable"),
+    (1, "payload list @/payloads", "1 of 1 is not readable"),
     (1, "payload verify @/payloads/a", "missing field"),
     (1, "keys make -o @/no/keys", "No such file"),
     (1, "pool import -f @/layer.yaml", "--filename @/layer.yaml"),

@@ -59,13 +59,15 @@ fn called_otherwise(all: &[&Machine], called: &str) -> Called {
         .split_once('/')
         .filter(|(kind, _)| ["node", "nodes"].contains(kind))
         .map_or(called, |(_, name)| name);
-    let ways: [(&str, &dyn Fn(&&Machine) -> bool); 2] = [
-        ("have names that end in", &short),
-        ("have the Node or address", &|it| is_host_of(it, node)),
-    ];
-    for (have, fits) in ways {
+    let those = |fits: &dyn Fn(&&Machine) -> bool| -> Vec<(usize, &str)> {
         let found = all.iter().enumerate().filter(|(_, it)| fits(it));
-        let found: Vec<(usize, &str)> = found.map(|(at, it)| (at, it.name.as_str())).collect();
+        found.map(|(at, it)| (at, it.name.as_str())).collect()
+    };
+    let ways = [
+        ("have names that end in", those(&short)),
+        ("have the Node or address", those(&|it| is_host_of(it, node))),
+    ];
+    for (have, found) in ways {
         match found.as_slice() {
             [] => {}
             [(at, _)] => return Called::One(*at),

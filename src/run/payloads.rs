@@ -147,14 +147,14 @@ impl Payloads {
     fn same_content(&mut self, folder: &Path, manifest: &Manifest) -> anyhow::Result<()> {
         let (version, content) = (&manifest.version, manifest.hash());
         let again = matches!(self.keys, PayloadKeys::Unsigned);
-        if let Some((place, known)) = self.versions.get(version)
-            && *known != content
-            && !(again && place == folder)
-        {
-            anyhow::bail!(
+        match self.versions.get(version) {
+            // The first folder stays the version's own.
+            Some((_, known)) if *known == content => return Ok(()),
+            Some((place, _)) if !(again && place == folder) => anyhow::bail!(
                 "{version} is known with other content, from {}: give each build of a payload a version of its own",
                 place.display()
-            );
+            ),
+            _ => {}
         }
         self.versions
             .insert(version.clone(), (folder.to_owned(), content));

@@ -125,9 +125,9 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
     let (status, machine) = site.post("/machines/u1/actions/remove", &dry).await;
     assert_eq!(status, StatusCode::OK, "{machine}");
     refused(
-        site.post("/machines/u1/actions/retry", &dry).await,
+        site.post("/machines/u1/actions/approve", &dry).await,
         409,
-        "not failed",
+        "nothing waits for approval",
     );
     let far = json!({"dryRun": true, "to": 999});
     refused(site.post("/runs/machine/u1/reset", &far).await, 400, "999");
@@ -165,10 +165,10 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
         "explode",
     );
     refused(
-        site.post("/machines/win-u1/actions/retry", &json!({}))
+        site.post("/machines/win-u1/actions/approve", &json!({}))
             .await,
         409,
-        "not failed",
+        "nothing waits for approval",
     );
     let old = json!({"against": 99});
     refused(

@@ -1,3 +1,5 @@
+//! Folders of payloads as people, and attackers, leave them.
+
 use super::*;
 use dormer_profile::render::EXAMPLE_PAYLOAD;
 use std::{process::Command, sync::mpsc, time::Duration};

@@ -369,7 +369,6 @@ spec:
     {{- if and $images (ne $role "engine") }}
     - name: token
       projected:
-        defaultMode: 0444
         sources:
           - serviceAccountToken: {path: token, expirationSeconds: 3607}
           - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}

@@ -156,7 +156,7 @@ pub struct Program {
 }
 
 /// Where the ends of containerd's releases are from.
-const CONTAINERD_RELEASES: &str = "containerd v2.4.2 RELEASES.md";
+const CONTAINERD_RELEASES: &str = "containerd v2.4.2's table of releases";
 
 /// The table of containerd's versions.
 pub const CONTAINERD: [Program; 7] = [
@@ -170,7 +170,7 @@ pub const CONTAINERD: [Program; 7] = [
         version: "1.7",
         supported: true,
         remark: "its updates ended in September 2026; WMCO still ships 1.7.27; not for a kubelet from 1.38 on",
-        source: "containerd v2.4.2 RELEASES.md; WMCO 11.0.0; docs/settings.md",
+        source: "containerd v2.4.2's table of releases; WMCO 11.0.0; docs/settings.md",
     },
     Program {
         version: "2.0",
@@ -182,7 +182,7 @@ pub const CONTAINERD: [Program; 7] = [
         version: "2.1",
         supported: true,
         remark: "its updates ended on 2026-07-03; CNI is configured by bin_dirs",
-        source: "containerd v2.4.2 RELEASES.md; containerd#11311",
+        source: "containerd v2.4.2's table of releases; containerd#11311",
     },
     Program {
         version: "2.2",
@@ -200,7 +200,7 @@ pub const CONTAINERD: [Program; 7] = [
         version: "2.4",
         supported: true,
         remark: "its updates end on 2027-05-16; CNI's bin_dir is gone",
-        source: "containerd v2.4.2 RELEASES.md; containerd#14166",
+        source: "containerd v2.4.2's table of releases; containerd#14166",
     },
 ];
 

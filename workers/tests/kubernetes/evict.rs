@@ -115,7 +115,7 @@ async fn a_budget_holds_its_pods_and_force_does_not_ask() {
     assert_eq!((evicted, left, blockers.len()), (1, 2, 1));
     assert!(blockers[0].starts_with("default/guarded: "), "{blockers:?}");
     assert!(
-        blockers[0].contains("disruption budget guarded"),
+        blockers[0].contains("PodDisruptionBudget guarded"),
         "{blockers:?}"
     );
     assert_eq!(bench.remaining_pods(), ["guarded"]);
@@ -234,7 +234,7 @@ async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next
     let (evicted, left, blockers, skipped) = named(&bench, evict(&m, 1, true)).await;
     assert_eq!((evicted, left, skipped.len()), (1, 2, 0));
     assert!(
-        blockers[0].contains("disruption budget guarded")
+        blockers[0].contains("PodDisruptionBudget guarded")
             && blockers[0].ends_with("its node does not answer, so budgets are not ignored"),
         "{blockers:?}"
     );
@@ -283,7 +283,7 @@ async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it
     bench.patch_node(&m, taints("node.kubernetes.io/out-of-service"));
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, left), (0, 1), "without force budgets hold");
-    assert!(blockers[0].contains("disruption budget guarded"));
+    assert!(blockers[0].contains("PodDisruptionBudget guarded"));
     assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 1);
     let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
     let pod = pods
@@ -316,7 +316,7 @@ async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
     bench.node_says_ready(&m, "Unknown");
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, left), (0, 1), "without force budgets hold");
-    assert!(blockers[0].contains("disruption budget guarded"));
+    assert!(blockers[0].contains("PodDisruptionBudget guarded"));
     assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 1);
     let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
     let pod = pods

@@ -117,7 +117,7 @@ impl Check {
         };
         self.fields
             .keys()
-            .filter_map(|path| own(path))
+            .filter_map(own)
             .collect::<Vec<_>>()
             .into_iter()
     }
