@@ -88,12 +88,9 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     let begins = live.begins(&run.id);
     // Of a record that an older build wrote, this process knows what it saw itself.
     let halt_since = halted_since.or_else(|| begins.as_ref()?.halt_since);
-    let phase_since = phase_since.or_else(|| begins.as_ref()?.phase_since);
-    let waiting_for = match (&status.quarantine, &lacks) {
-        (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
-        (None, Some(_)) => Some(LACKING.to_owned()),
-        (None, None) => waiting_for.map(|text| probed(text, phase, address.as_deref(), run)),
-    };
+    let phase_since = phase_since.or_else(|| begins?.phase_since);
+    let by_itself = || waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
+    let waiting_for = waits_outside(&run.id, &status, lacks.is_some()).or_else(by_itself);
     Some(Machine {
         kind: Some(MachineKind::from(api).into()),
         name,
@@ -131,16 +128,9 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         not_compared: not_compared.map(not_compared_view),
         unserved: unserved.as_ref().map(unserved_view),
         neighbour,
-        refused: refused.map(|it| Refused {
-            code: it.code().to_owned(),
-            message: it.to_string(),
-            what_to_do: it.mend(),
-        }),
+        refused: refused.map(|it| refused_view(it.code(), it.to_string(), it.mend())),
         certificate_refused,
-        cordoned_by: cordoned_by.map(|by| CordonedBy {
-            program: by.program,
-            at: by.at.map(Moment),
-        }),
+        cordoned_by: cordoned_by.map(cordoned_view),
         down_since: down_since.map(Moment),
         created: created.map(Moment),
         served,
@@ -149,6 +139,28 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         lacks,
         status,
     })
+}
+
+/// What a machine waits for that is outside of its workflow.
+fn waits_outside(run: &RunId, status: &RunStatus, lacking: bool) -> Option<String> {
+    let quarantine = status.quarantine.as_ref();
+    let released = quarantine.map(|quarantine| waits_for_release(run, quarantine));
+    released.or_else(|| lacking.then(|| LACKING.to_owned()))
+}
+
+fn refused_view(code: &str, message: String, what_to_do: String) -> Refused {
+    Refused {
+        code: code.to_owned(),
+        message,
+        what_to_do,
+    }
+}
+
+fn cordoned_view(by: dormer_proto::machine::CordonedBy) -> CordonedBy {
+    CordonedBy {
+        program: by.program,
+        at: by.at.map(Moment),
+    }
 }
 
 /// Names the Machine that replaced a machine, of which the machine's own run knows the UID.

@@ -65,7 +65,10 @@ fn called_otherwise(all: &[&Machine], called: &str) -> Called {
     };
     let ways = [
         ("have names that end in", those(&short)),
-        ("have the Node or address", those(&|it| is_host_of(it, node))),
+        (
+            "have the Node or address",
+            those(&|it| is_host_of(it, node)),
+        ),
     ];
     for (have, found) in ways {
         match found.as_slice() {
