@@ -127,7 +127,7 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
     refused(
         site.post("/machines/u1/actions/approve", &dry).await,
         409,
-        "nothing waits for approval",
+        "needs no approval",
     );
     let far = json!({"dryRun": true, "to": 999});
     refused(site.post("/runs/machine/u1/reset", &far).await, 400, "999");
@@ -168,7 +168,7 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
         site.post("/machines/win-u1/actions/approve", &json!({}))
             .await,
         409,
-        "nothing waits for approval",
+        "needs no approval",
     );
     let old = json!({"against": 99});
     refused(
