@@ -22,8 +22,8 @@ use tokio::time::timeout;
 
 /// Time limit of one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Namespaces where machines read their user data.
-const USER_DATA_IN: [&str; 2] = ["openshift-machine-api", "openshift-cluster-api"];
+/// Namespace where machines of the Cluster API read their user data.
+const CLUSTER_API: &str = "openshift-cluster-api";
 /// Secret with the user data, and its key.
 const USER_DATA: (&str, &str) = ("windows-user-data", "userData");
 
@@ -34,6 +34,8 @@ pub(super) struct KeyedCluster {
     pub(super) namespace: String,
     /// Secret with the keys.
     pub(super) secret: String,
+    /// Namespace where Machines read their user data.
+    pub(super) machine_namespace: String,
     pub(super) dialer: Dialer,
     pub(super) limits: Limits,
 }
@@ -116,7 +118,15 @@ impl KeyedCluster {
         let present = read(SECRET_KEY)?.ok_or_else(|| {
             Failure::refused(format!("the Secret {whole} has no {SECRET_KEY}"), "")
         })?;
-        let previous = read(PREVIOUS_KEY)?;
+        // Another program that writes the present key alone may have put the previous one back: there is one key then, and
+        // a command that took it off the hosts would lock dormer out.
+        let previous = read(PREVIOUS_KEY)?.filter(|it| it.public != present.public);
+        if secret.immutable == Some(true) {
+            return Err(Failure::refused(
+                format!("the Secret {whole} is immutable; nothing was changed"),
+                "make a Secret of the same content that is not",
+            ));
+        }
         Ok(Keys {
             secret,
             present,
@@ -171,7 +181,8 @@ impl KeyedCluster {
         })
     }
 
-    /// Checks that machines which are made from now on get the new key, and not the old one.
+    /// Checks that machines which are made from now on get the new key, and not the old one. `false`: there is no user data
+    /// of dormer's that could be checked.
     ///
     /// # Errors
     /// They would not.
@@ -179,9 +190,10 @@ impl KeyedCluster {
         &self,
         old: &KeyText,
         new: &KeyText,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let (name, entry) = USER_DATA;
-        for namespace in USER_DATA_IN {
+        let mut checked = false;
+        for namespace in [self.machine_namespace.as_str(), CLUSTER_API] {
             let Some(found) = within(self.secrets(namespace).get_opt(name)).await? else {
                 continue;
             };
@@ -189,6 +201,7 @@ impl KeyedCluster {
             let text = data.get(entry).map(|bytes| &bytes.0[..]);
             let text = String::from_utf8_lossy(text.unwrap_or_default());
             if text.contains(new.base64()) && !text.contains(old.base64()) {
+                checked = true;
                 continue;
             }
             return Err(Failure::refused(
@@ -199,7 +212,7 @@ impl KeyedCluster {
                 "dormer writes it within 15 seconds while its worker runs: try again, and look at the worker's log if it stays",
             ));
         }
-        Ok(())
+        Ok(checked)
     }
 
     /// Writes both keys, unless another client changed the Secret meanwhile.
@@ -228,10 +241,11 @@ impl KeyedCluster {
         done.map(drop).map_err(|failure| {
             Failure::refused(
                 format!(
-                    "the Secret {} was not changed, but the hosts were: {failure}",
+                    "the hosts were changed, and writing the Secret {} failed: {failure}",
                     self.whole()
                 ),
-                "run the same command again: it goes on where it stopped",
+                "run the same command again, and it goes on; after a conflict look first who else rotates: \
+                 kubectl get secret --show-managed-fields",
             )
         })
     }

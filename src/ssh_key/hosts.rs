@@ -14,9 +14,13 @@ use dormer_workers::{
     watcher::logins::HostLogin,
 };
 use futures::{StreamExt, future::BoxFuture, stream};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Hosts that are changed at once.
 const AT_ONCE: usize = 16;
+/// How long one host may take.
+const HOST_MAX: Duration = Duration::from_secs(180);
 
 /// Row of a host that is no part of it, or cannot be yet.
 fn obstacle(host: &HostLogin) -> Option<Row> {
@@ -40,13 +44,31 @@ fn obstacle(host: &HostLogin) -> Option<Row> {
     None
 }
 
-/// Row of a host that would be changed.
-pub(super) fn planned(host: &HostLogin) -> Row {
-    obstacle(host).unwrap_or_else(|| Row::of(host, Outcome::Planned))
+/// As [`obstacle`], before the previous key goes: a machine of this dormer's that was left alone has no other key.
+fn unproven(host: &HostLogin) -> Option<Row> {
+    let row = obstacle(host)?;
+    if host.of_another || row.outcome != Outcome::LeftAlone {
+        return Some(row);
+    }
+    let why = format!("{}, so it has the previous key alone", row.why);
+    let cure = format!(
+        "take the label away and run dormer ssh-key rotate again; or give it up with --leave-out {}",
+        host.name
+    );
+    Some(Row::of(host, Outcome::Failed).because(&why, cure))
+}
+
+/// Rows of hosts that would be changed.
+pub(super) fn planned(hosts: &[HostLogin], names: &[String]) -> Vec<Row> {
+    let row = |host| {
+        let left = left_out(host, names).or_else(|| obstacle(host));
+        left.unwrap_or_else(|| Row::of(host, Outcome::Planned))
+    };
+    hosts.iter().map(row).collect()
 }
 
 /// Row of a host that a person gave up.
-pub(super) fn left_out(host: &HostLogin, names: &[String]) -> Option<Row> {
+fn left_out(host: &HostLogin, names: &[String]) -> Option<Row> {
     names
         .contains(&host.name)
         .then(|| Row::of(host, Outcome::LeftOut))
@@ -70,7 +92,33 @@ fn row(host: &HostLogin, done: Result<Step, RotationError>) -> Row {
         Ok(Step::Already) => Row::of(host, Outcome::Already),
         Err(error) => {
             let what_to_do = cure(host, &error);
-            Row::of(host, Outcome::Failed).because(&error.to_string(), what_to_do)
+            let row = Row::of(host, Outcome::Failed).because(&error.to_string(), what_to_do);
+            Row {
+                refused: refuses(&error),
+                ..row
+            }
+        }
+    }
+}
+
+/// Whether the host refused the new key itself.
+fn refuses(error: &RotationError) -> bool {
+    matches!(
+        error,
+        RotationError::NotAccepted { .. } | RotationError::NotUndone { .. }
+    )
+}
+
+/// One step on a host, within [`HOST_MAX`]: one that logs in and then says nothing holds up no other.
+async fn in_time(
+    host: &HostLogin,
+    step: impl Future<Output = Result<Step, RotationError>>,
+) -> Result<Step, RotationError> {
+    match timeout(HOST_MAX, step).await {
+        Ok(done) => done,
+        Err(_) => {
+            let address = host.address.clone().unwrap_or_default();
+            Err(SshError::NoAnswer(address).into())
         }
     }
 }
@@ -115,46 +163,55 @@ async fn each<'a>(
     rows
 }
 
-/// Adds `new` to all hosts, to one of them first.
+/// Adds `new` to all hosts but `names`, to one of them first. A host that takes the key already proves nothing: it may take
+/// any.
 ///
 /// # Errors
-/// The first host that is reached does not take the new key: it is as it was, and no other was changed.
+/// The first host that was changed does not take the new key: it is as it was, and no other was changed.
 pub(super) async fn add_to_all(
     site: &KeyedCluster,
     hosts: &[HostLogin],
-    old: &Key,
-    new: &Key,
+    names: &[String],
+    (old, new): (&Key, &Key),
 ) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     let mut waiting = Vec::new();
     for host in hosts {
-        match obstacle(host) {
+        match left_out(host, names).or_else(|| obstacle(host)) {
             Some(row) => rows.push(row),
             None => waiting.push(host),
         }
     }
     let mut waiting = waiting.into_iter();
     for host in waiting.by_ref() {
-        let done = login(site, host).add_key(old, new).await;
-        if let Err(error @ (RotationError::NotAccepted { .. } | RotationError::NotUndone { .. })) =
-            &done
-        {
-            return Err(Failure::refused(
-                format!(
-                    "{}, the first host: {error}; nothing else was changed",
-                    host.name
-                ),
-                cure(host, error),
-            ));
+        let done = in_time(host, login(site, host).add_key(old, new)).await;
+        match &done {
+            Err(error) if refuses(error) => {
+                return Err(Failure::refused(
+                    format!(
+                        "{}, the first host: {error}; nothing else was changed",
+                        host.name
+                    ),
+                    format!(
+                        "{}; or give the host up with --leave-out {}",
+                        cure(host, error),
+                        host.name
+                    ),
+                ));
+            }
+            _ => {}
         }
-        let reached = done.is_ok();
+        let proven = done == Ok(Step::Done);
         rows.push(row(host, done));
-        if reached {
+        if proven {
             break;
         }
     }
     let adding = each(waiting, |host| {
-        Box::pin(async move { row(host, login(site, host).add_key(old, new).await) })
+        Box::pin(async move {
+            let login = login(site, host);
+            row(host, in_time(host, login.add_key(old, new)).await)
+        })
     });
     rows.extend(adding.await);
     rows.sort_by(|a, b| a.machine.cmp(&b.machine));
@@ -170,17 +227,19 @@ pub(super) async fn open_all(
 ) -> Vec<Row> {
     let opening = |host| -> BoxFuture<'_, Row> {
         Box::pin(async move {
-            if let Some(row) = left_out(host, names).or_else(|| obstacle(host)) {
+            if let Some(row) = left_out(host, names).or_else(|| unproven(host)) {
                 return row;
             }
-            match login(site, host).try_key(new).await {
-                Ok(()) => Row::of(host, Outcome::Planned),
-                Err(error @ SshError::Auth(..)) => {
+            let login = login(site, host);
+            let opened = async { Ok(login.try_key(new).await.map(|()| Step::Already)?) };
+            match in_time(host, opened).await {
+                Ok(_) => Row::of(host, Outcome::Planned),
+                Err(RotationError::Ssh(error @ SshError::Auth(..))) => {
                     let cure = "give it the new key: dormer ssh-key rotate with the same --new";
                     let why = error.to_string();
                     Row::of(host, Outcome::Failed).because(&why, cure.to_owned())
                 }
-                Err(error) => row(host, Err(error.into())),
+                Err(error) => row(host, Err(error)),
             }
         })
     };
@@ -199,7 +258,10 @@ pub(super) async fn remove_from_all(
         Box::pin(async move {
             match left_out(host, names).or_else(|| obstacle(host)) {
                 Some(row) => row,
-                None => row(host, login(site, host).remove_key(old, new, once).await),
+                None => {
+                    let login = login(site, host);
+                    row(host, in_time(host, login.remove_key(old, new, once)).await)
+                }
             }
         })
     };

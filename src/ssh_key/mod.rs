@@ -10,7 +10,10 @@ use crate::cluster_access::ClusterAccess;
 use clap::{Args, Subcommand, ValueEnum};
 use cluster::{KeyText, KeyedCluster};
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
-use dormer_workers::ssh::{Limits, TcpDial};
+use dormer_workers::{
+    ssh::{Limits, TcpDial},
+    watcher::logins::HostLogin,
+};
 use report::Report;
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -63,6 +66,13 @@ pub(crate) struct Asked {
     /// Secret with the key, in dormer's namespace
     #[arg(long, default_value = "cloud-private-key", value_name = "NAME")]
     secret: String,
+    /// Namespace where machines read their user data, beside openshift-cluster-api
+    #[arg(
+        long,
+        default_value = "openshift-machine-api",
+        value_name = "NAMESPACE"
+    )]
+    machine_namespace: String,
     /// SSH port of the hosts
     #[arg(long, default_value_t = 22)]
     port: u16,
@@ -80,6 +90,9 @@ pub(crate) struct Rotate {
     /// File with the new private key, without a passphrase: ed25519, ECDSA, or RSA of at least 2048 bits
     #[arg(long, value_name = "FILE")]
     new: PathBuf,
+    /// Machine that is given up: it keeps the keys that it has (may be given several times)
+    #[arg(long, value_name = "MACHINE")]
+    leave_out: Vec<String>,
     #[command(flatten)]
     asked: Asked,
 }
@@ -122,6 +135,7 @@ impl Asked {
             client: self.access.client().await?,
             namespace: self.access.namespace.clone(),
             secret: self.secret.clone(),
+            machine_namespace: self.machine_namespace.clone(),
             dialer: Arc::new(TcpDial { port: self.port }),
             limits: Limits::default(),
         })
@@ -140,7 +154,7 @@ impl Rotate {
     async fn run(&self) -> Result<(String, bool), Failure> {
         let new = KeyText::of("--new", read("--new", &self.new, KEY_BYTES_MAX)?)?;
         let site = self.asked.site().await?;
-        let report = rotate(&site, &new, self.asked.yes).await?;
+        let report = rotate(&site, &new, &self.leave_out, self.asked.yes).await?;
         Ok(self.asked.shown(&report))
     }
 }
@@ -154,11 +168,31 @@ impl Finish {
     }
 }
 
-/// Adds `new` to all hosts, and makes it dormer's key.
+/// Machines of this cluster, if all of `left_out` are among them.
+///
+/// # Errors
+/// One is not, or they cannot be listed.
+async fn hosts_but(site: &KeyedCluster, left_out: &[String]) -> Result<Vec<HostLogin>, Failure> {
+    let hosts = site.hosts().await?;
+    let there = |name: &&String| hosts.iter().any(|host| host.name == **name);
+    match left_out.iter().find(|name| !there(name)) {
+        Some(unknown) => Err(Failure::Usage(format!(
+            "--leave-out {unknown}: there is no Windows machine {unknown}"
+        ))),
+        None => Ok(hosts),
+    }
+}
+
+/// Adds `new` to all hosts but `left_out`, and makes it dormer's key.
 ///
 /// # Errors
 /// The key, the account or the first host is not fit for it: nothing was changed.
-async fn rotate(site: &KeyedCluster, new: &KeyText, yes: bool) -> Result<Report, Failure> {
+async fn rotate(
+    site: &KeyedCluster,
+    new: &KeyText,
+    left_out: &[String],
+    yes: bool,
+) -> Result<Report, Failure> {
     let keys = site.keys().await?;
     let moved = keys.present.public == new.public;
     let old = match (&keys.previous, moved) {
@@ -184,14 +218,20 @@ async fn rotate(site: &KeyedCluster, new: &KeyText, yes: bool) -> Result<Report,
         (_, false) => &keys.present,
     };
     site.may_write().await?;
-    let hosts = site.hosts().await?;
+    let hosts = hosts_but(site, left_out).await?;
     let mut report = Report::of_rotation(old, new, yes);
     if !yes {
-        report.rows = hosts.iter().map(hosts::planned).collect();
+        report.rows = hosts::planned(&hosts, left_out);
         return Ok(report);
     }
-    report.rows = hosts::add_to_all(site, &hosts, &old.key, &new.key).await?;
+    let pair = (&old.key, &new.key);
+    report.rows = hosts::add_to_all(site, &hosts, left_out, pair).await?;
     if !moved {
+        // A host that is away may follow later. One that refuses the key speaks against the key.
+        report.refused = report.rows.iter().filter(|row| row.refused).count();
+        if report.refused > 0 {
+            return Ok(report);
+        }
         if report.rows.iter().any(|row| row.failed()) && !report.rows.iter().any(|row| row.good()) {
             return Err(Failure::refused(
                 format!(
@@ -229,22 +269,13 @@ async fn take_away(
     };
     let new = &keys.present;
     site.may_write().await?;
-    let hosts = site.hosts().await?;
-    if let Some(unknown) = left_out
-        .iter()
-        .find(|name| !hosts.iter().any(|host| host.name == **name))
-    {
-        return Err(Failure::Usage(format!(
-            "--leave-out {unknown}: there is no Windows machine {unknown}"
-        )));
-    }
+    let hosts = hosts_but(site, left_out).await?;
     let mut report = Report::of_end(old, new, yes);
-    site.user_data_follows(old, new).await?;
+    if !site.user_data_follows(old, new).await? {
+        report.unchecked = true;
+    }
     if !yes {
-        let rows = hosts.iter();
-        report.rows = rows
-            .map(|host| hosts::left_out(host, left_out).unwrap_or_else(|| hosts::planned(host)))
-            .collect();
+        report.rows = hosts::planned(&hosts, left_out);
         return Ok(report);
     }
     report.rows = hosts::open_all(site, &hosts, left_out, &new.key).await;

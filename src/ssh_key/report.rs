@@ -51,6 +51,9 @@ pub(super) struct Row {
     /// Remedy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) what_to_do: String,
+    /// Whether the host refused the new key itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) refused: bool,
 }
 
 impl Row {
@@ -62,6 +65,7 @@ impl Row {
             outcome,
             why: String::new(),
             what_to_do: String::new(),
+            refused: false,
         }
     }
 
@@ -92,9 +96,15 @@ pub(super) struct Report {
     /// What follows for a person.
     next: String,
     planned: bool,
+    /// Whether the previous key goes.
+    ends: bool,
     pub(super) rows: Vec<Row>,
     /// Whether it ended before anything was changed.
     pub(super) stopped: bool,
+    /// Hosts that refused the new key, so that it is not dormer's.
+    pub(super) refused: usize,
+    /// Whether there was no user data that could be checked.
+    pub(super) unchecked: bool,
     /// What was written into the Secret.
     pub(super) secret: Option<String>,
 }
@@ -131,9 +141,10 @@ impl Report {
                 old.fingerprint(),
                 new.fingerprint()
             ),
-            next: "The rotation is finished. Destroy the copies of the previous key.".to_owned(),
+            next: "The rotation is finished.".to_owned(),
             keys: Some((old.fingerprint(), new.fingerprint())),
             planned: !yes,
+            ends: true,
             ..Self::default()
         }
     }
@@ -160,18 +171,42 @@ impl Report {
                 self.rows.len()
             );
         }
+        if self.refused > 0 {
+            return format!(
+                "The old key is still dormer's, and opens every host: {} refused the new one. Mend them or give them up with \
+                 --leave-out MACHINE, and run the command again; or take another kind of key.",
+                self.refused
+            );
+        }
         let counts = format!(
             "{} done, {} already, {failed} failed.",
             self.count(Outcome::Done),
             self.count(Outcome::Already)
         );
         match (&self.secret, failed) {
+            (Some(secret), 0) if self.ends => {
+                format!("{counts}\n{secret}\n{}{}", self.next, self.behind())
+            }
             (Some(secret), 0) => format!("{counts}\n{secret}\n{}", self.next),
             (Some(secret), _) => format!(
                 "{counts}\n{secret}\nThe previous key still opens the hosts that failed. Run the same command again for them."
             ),
             (None, 0) => format!("{counts}\n{}", self.next),
             (None, _) => format!("{counts} Run the same command again for them."),
+        }
+    }
+
+    /// Sentence about hosts that keep the previous key.
+    fn behind(&self) -> String {
+        let kept = [Outcome::LeftOut, Outcome::LeftAlone];
+        let rows = self.rows.iter().filter(|row| kept.contains(&row.outcome));
+        let names: Vec<&str> = rows.map(|row| row.machine.as_str()).collect();
+        match names.as_slice() {
+            [] => " No host lets the previous key in.".to_owned(),
+            names => format!(
+                " The previous key may still open {}: keep it until they are gone.",
+                names.join(", ")
+            ),
         }
     }
 
@@ -190,6 +225,9 @@ impl Report {
             if !row.what_to_do.is_empty() {
                 lines.push(format!("    do: {}", row.what_to_do));
             }
+        }
+        if self.unchecked {
+            lines.push("There is no Secret windows-user-data, so user data of new machines was not checked.".to_owned());
         }
         lines.push(self.tail());
         lines.join("\n")

@@ -18,7 +18,7 @@ use dormer_profile::userdata::user_data;
 use dormer_run::{PREVIOUS_KEY, SECRET_KEY};
 use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::{
-    kubernetes::keys::HOST_KEY,
+    kubernetes::keys::{HOST_KEY, IGNORE},
     ssh::{Key, Limits, Session, key_file::permits},
 };
 use k8s_openapi::api::core::v1::Secret;
@@ -63,6 +63,7 @@ impl Fleet {
             client: client(world.api.connector(None), &token).expect("a client"),
             namespace: HOME.into(),
             secret: "cloud-private-key".into(),
+            machine_namespace: MACHINES.into(),
             dialer: Arc::new(Reach {
                 dialer: world.host_dialer(),
                 port: 22,
@@ -184,7 +185,7 @@ impl Fleet {
     }
 
     async fn rotated(&self, new: &KeyText) -> Report {
-        rotate(&self.site, new, true).await.expect("a report")
+        rotate(&self.site, new, &[], true).await.expect("a report")
     }
 
     async fn finished(&self, left_out: &[String]) -> Report {
@@ -241,7 +242,7 @@ async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() 
     let away_names: Vec<&str> = away.iter().map(|host| host.name()).collect();
     away.iter().for_each(|host| host.power_off());
 
-    let planned = rotate(&fleet.site, &new, false).await.expect("a plan");
+    let planned = rotate(&fleet.site, &new, &[], false).await.expect("a plan");
     assert_eq!(names(&planned, Outcome::Planned).len(), 50);
     assert!(planned.text().contains("Nothing was changed"));
 
@@ -326,7 +327,7 @@ async fn a_wrong_new_key_changes_nothing_and_says_so() {
         );
         assert!(!said.contains(text), "{said}");
     }
-    let same = refusal(rotate(&fleet.site, &fleet.old(), true).await);
+    let same = refusal(rotate(&fleet.site, &fleet.old(), &[], true).await);
     assert!(same.contains("has this very key"), "{same}");
 
     // A key of a kind that the hosts' sshd does not take.
@@ -334,7 +335,7 @@ async fn a_wrong_new_key_changes_nothing_and_says_so() {
         host.state().refused_keys = Some("ecdsa-sha2-nistp256");
     }
     let curve = made(KeyKind::Ecdsa(256));
-    let refused = refusal(rotate(&fleet.site, &curve, true).await);
+    let refused = refusal(rotate(&fleet.site, &curve, &[], true).await);
     let first = fleet.hosts()[0].name().to_owned();
     for part in [
         first.as_str(),
@@ -354,7 +355,7 @@ async fn a_third_key_waits_for_the_end_and_the_previous_one_leads_back() {
     let (old, new) = (fleet.old(), new());
     fleet.rotated(&new).await;
     let third = made(KeyKind::Ecdsa(256));
-    let refused = refusal(rotate(&fleet.site, &third, true).await);
+    let refused = refusal(rotate(&fleet.site, &third, &[], true).await);
     assert!(refused.contains("a rotation is under way"), "{refused}");
     let back = fleet.rotated(&old).await;
     assert_eq!(names(&back, Outcome::Already).len(), 2);
@@ -448,7 +449,7 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
                 .filter(|file| permits(file, &key.public))
                 .count()
         };
-        let rotating = cut_after(polls, rotate(&fleet.site, to, true)).await;
+        let rotating = cut_after(polls, rotate(&fleet.site, to, &[], true)).await;
         fleet
             .is_open_to_dormer(&format!("rotation cut at {polls}"))
             .await;
@@ -486,4 +487,98 @@ fn a_report_for_programs_has_fingerprints_and_no_key() {
     let print = json["newKey"].as_str().expect("a fingerprint");
     assert!(print.starts_with("ssh-ed25519 SHA256:"), "{print}");
     assert!(!json.to_string().contains("PRIVATE"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_previous_key_that_is_the_present_one_is_taken_off_no_host() {
+    let fleet = Fleet::of(2, UserData::Ours).await;
+    let (old, new) = (fleet.old(), new());
+    fleet.rotated(&new).await;
+    // What a program does that owns the present key alone: it puts the old one back.
+    let secrets: Api<Secret> = Api::namespaced(fleet.site.client.clone(), HOME);
+    let back = json!({"stringData": {SECRET_KEY: fleet.world.ssh_key.private_pem}});
+    let written = secrets
+        .patch(
+            "cloud-private-key",
+            &PatchParams::default(),
+            &Patch::Merge(back),
+        )
+        .await;
+    written.expect("written");
+    let nothing = fleet.finished(&[]).await;
+    assert!(
+        nothing.text().contains("no rotation is under way"),
+        "{}",
+        nothing.text()
+    );
+    for host in fleet.hosts() {
+        assert!(permits(&fleet.file(&host), &old.public), "{}", host.name());
+    }
+    let again = fleet.rotated(&new).await;
+    assert_eq!(names(&again, Outcome::Already).len(), 2, "{}", again.text());
+    assert_eq!(fleet.in_secret().await, [new.public, old.public]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_dormer_leaves_alone_keeps_the_previous_key_in_the_secret() {
+    let fleet = Fleet::of(3, UserData::Ours).await;
+    let new = new();
+    let ignored = fleet.hosts()[0].name().to_owned();
+    let label = json!({"metadata": {"labels": {IGNORE: "true"}}});
+    let params = PatchParams::default();
+    let labelled = fleet
+        .machines()
+        .patch(&ignored, &params, &Patch::Merge(label))
+        .await;
+    labelled.expect("labelled");
+    let report = fleet.rotated(&new).await;
+    assert_eq!(
+        names(&report, Outcome::LeftAlone),
+        [ignored.as_str()],
+        "{}",
+        report.text()
+    );
+    fleet.write_user_data(&new).await;
+    let stopped = fleet.finished(&[]).await;
+    assert_eq!(
+        names(&stopped, Outcome::Failed),
+        [ignored.as_str()],
+        "{}",
+        stopped.text()
+    );
+    assert_eq!(fleet.in_secret().await.len(), 2);
+    let given_up = fleet.finished(std::slice::from_ref(&ignored)).await;
+    let said = given_up.text();
+    assert!(
+        said.contains(&format!("may still open {ignored}: keep it")),
+        "{said}"
+    );
+    assert_eq!(fleet.in_secret().await, [new.public]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_that_refuse_the_new_key_keep_it_from_becoming_dormers() {
+    let fleet = Fleet::of(3, UserData::Ours).await;
+    let curve = made(KeyKind::Ecdsa(256));
+    let refusing: Vec<String> = fleet.hosts()[1..]
+        .iter()
+        .map(|host| {
+            host.state().refused_keys = Some("ecdsa-sha2-nistp256");
+            host.name().to_owned()
+        })
+        .collect();
+    for _ in 0..2 {
+        // The second time the first host takes the key already, which proves nothing for the others.
+        let done = rotate(&fleet.site, &curve, &[], true).await;
+        let said = match done {
+            Ok(report) => report.text(),
+            Err(failure) => failure.to_string(),
+        };
+        assert!(said.contains("--leave-out"), "{said}");
+        assert_eq!(fleet.in_secret().await, [fleet.old().public], "{said}");
+    }
+    let given_up = rotate(&fleet.site, &curve, &refusing, true).await;
+    let given_up = given_up.expect("a report");
+    assert_eq!(names(&given_up, Outcome::LeftOut), refusing);
+    assert_eq!(fleet.in_secret().await, [curve.public, fleet.old().public]);
 }

@@ -93,13 +93,16 @@ fn is_live(line: &[u8]) -> bool {
     !line.trim_ascii_start().starts_with(b"#")
 }
 
-/// Whether a word of the line is the key's base64, whatever stands before and after it.
+/// Whether the line has the key: its kind and its base64 follow each other, whatever options stand before them. A comment
+/// may quote another key, without being a login for it.
 fn names(line: &[u8], key: &str) -> bool {
-    let Some(base64) = key.split_whitespace().nth(1) else {
+    let mut wanted = key.split_whitespace().map(str::as_bytes);
+    let (Some(kind), Some(base64)) = (wanted.next(), wanted.next()) else {
         return false;
     };
-    line.split(u8::is_ascii_whitespace)
-        .any(|word| word == base64.as_bytes())
+    let line = line.strip_prefix(BOM).unwrap_or(line);
+    let mut words = line.split(u8::is_ascii_whitespace);
+    words.any(|word| word == kind) && words.find(|word| !word.is_empty()) == Some(base64)
 }
 
 #[cfg(test)]

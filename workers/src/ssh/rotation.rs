@@ -152,6 +152,51 @@ impl Login<'_> {
         sftp.truncate(self.file, size).await
     }
 
+    /// Checks that the file is as it was read, but for the edits: a byte that is written into other lines could take
+    /// another key away.
+    async fn unchanged_but(
+        &self,
+        sftp: &Sftp,
+        read: &[u8],
+        edits: &[Edit],
+    ) -> Result<(), SshError> {
+        let now = self.read(sftp).await?;
+        let ours = |at: usize| edits.iter().any(|edit| edit.at == at as u64);
+        let same = |(at, (now, before)): (usize, (&u8, &u8))| now == before || ours(at);
+        if now.len() == read.len() && now.iter().zip(read).enumerate().all(same) {
+            return Ok(());
+        }
+        Err(SshError::File {
+            address: self.address.to_owned(),
+            path: self.file.to_owned(),
+            why: "another program changed it meanwhile: run the command again".to_owned(),
+        })
+    }
+
+    /// Proves that `new` still opens the host, while the session that can mend the file is open. Otherwise the old key's
+    /// lines are as before.
+    async fn still_lets_in(
+        &self,
+        sftp: &Sftp,
+        new: &Key,
+        read: &[u8],
+        edits: &[Edit],
+    ) -> Result<(), RotationError> {
+        let Err(error) = self.open(new).await else {
+            return Ok(());
+        };
+        for edit in edits {
+            let at = usize::try_from(edit.at).unwrap_or(usize::MAX);
+            if let Some(byte) = read.get(at) {
+                sftp.write_at(self.file, edit.at, &[*byte]).await?;
+            }
+        }
+        Err(RotationError::NotAccepted {
+            address: self.address.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
     /// Takes `old` away over a login with `new`, and proves by a login that it is refused. Where user data would bring
     /// it back at the next boot, nothing is done, unless `once`: user data runs at the first boot only.
     ///
@@ -171,9 +216,12 @@ impl Login<'_> {
             if !once && !keys_stay_out(&file) {
                 return Err(RotationError::ComesBack(self.address.to_owned()));
             }
-            for edit in without_key(&file, &key) {
+            let edits = without_key(&file, &key);
+            for edit in &edits {
+                self.unchanged_but(&sftp, &file, &edits).await?;
                 sftp.write_at(self.file, edit.at, &edit.bytes).await?;
             }
+            self.still_lets_in(&sftp, new, &file, &edits).await?;
             Step::Done
         } else {
             Step::Already

@@ -26,6 +26,8 @@ pub struct HostLogin {
     pub pin: Option<String>,
     /// Why dormer leaves it alone.
     pub left_alone: Option<String>,
+    /// Whether it belongs to another dormer, which has keys of its own.
+    pub of_another: bool,
 }
 
 /// Lists the Windows machines of every machine API that the cluster serves, by name. Machines that are being deleted are
@@ -88,6 +90,7 @@ fn login(
         address: fact.addresses.first().cloned(),
         user: fact.user.clone().unwrap_or_else(|| by_platform.to_owned()),
         pin: pin.filter(|pin| !pin.is_empty()),
+        of_another: other.is_some(),
         left_alone: other.or(ignored),
     }
 }
