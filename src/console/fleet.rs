@@ -4,8 +4,8 @@ use super::{
     PageContent, Snapshot,
     item::{Column, Item, STATES},
     page::{
-        Section, Weight, bar, busy, button_for_all, capital, command, or_dash, pager, query, since,
-        state, version,
+        Section, Weight, bar, busy, button_for_all, capital, command, or_dash, pager, query,
+        short_version, since, state,
     },
     rollouts::rollout_line,
 };
@@ -509,7 +509,7 @@ fn row(item: &Item) -> Markup {
                 @if let Some(phase) = machine.phase_beside_state() { " " span.phase { (phase) } }
             }
             td data-label="Since" { (since(&machine.status)) }
-            td data-label="Version" { (version(machine)) }
+            td data-label="Version" { (short_version(machine)) }
             td data-label="Node" { (or_dash(machine.node.as_deref())) }
             td data-label="Cause or activity" title=[reason.as_deref()] {
                 @if let Some(reason) = &reason { span.reason[stuck].amber[person] { (reason) } " " }

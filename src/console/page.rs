@@ -188,6 +188,33 @@ pub(super) fn version(machine: &Machine) -> Markup {
     }
 }
 
+/// The same in a row: of two payloads the payloads, else the beginnings of what differs. All of it is the title.
+pub(super) fn short_version(machine: &Machine) -> Markup {
+    let has = machine.version.as_deref();
+    let wants = machine
+        .desired_version
+        .as_deref()
+        .filter(|it| Some(*it) != has);
+    let Some((has, wants)) = has.zip(wants) else {
+        return version(machine);
+    };
+    let title = format!("{has} → {wants}");
+    let payloads = dormer_proto::pool::payload_of(has).zip(dormer_proto::pool::payload_of(wants));
+    let (has, wants) = match payloads {
+        Some((from, to)) if from != to => (from.to_owned(), to.to_owned()),
+        _ => (begun(has), begun(wants)),
+    };
+    html! { span title=(title) { code { (has) } " → " code { (wants) } } }
+}
+
+/// A version with four digits of its hash.
+fn begun(version: &str) -> String {
+    match dormer_proto::pool::payload_of(version) {
+        Some(payload) => format!("{}…", &version[..payload.len() + 5]),
+        None => version.to_owned(),
+    }
+}
+
 /// Task in progress.
 pub(super) fn busy(task: &Task) -> Markup {
     html! {

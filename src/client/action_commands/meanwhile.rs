@@ -13,11 +13,17 @@ use dormer_views::{
 };
 use std::collections::BTreeSet;
 
-/// Warns of machines of the same pools that are out of service, before an action that waits for the lease. Without a
+/// Warns of people who keep a machine as it is, and of machines of the same pools that are out of service, before an action
+/// that waits for the lease. Without a
 /// right to read rollouts nothing is said.
 pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
     if action.lease != Lease::Waits || action.danger.is_none() {
         return;
+    }
+    for machine in chosen {
+        if let Some(text) = halted(action, machine) {
+            terminal::warn(text);
+        }
     }
     let pools: BTreeSet<&str> = chosen.iter().map(|it| it.pool.as_str()).collect();
     let uids: Vec<&str> = chosen.iter().map(|it| it.uid.as_str()).collect();
@@ -30,6 +36,20 @@ pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
             terminal::warn(text);
         }
     }
+}
+
+/// Who keeps the machine as it is, and wants no upgrade of it. The action ends that.
+fn halted(action: &Action, machine: &Machine) -> Option<String> {
+    let by_people = machine.halts().filter(|halt| halt.by.is_some());
+    let all: Vec<&str> = by_people.map(|halt| halt.text.as_str()).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "{}: {}. {} ends that: ask them first",
+            machine.name,
+            all.join("; "),
+            action.name
+        )
+    })
 }
 
 /// What else is out of service in a pool, and whether the action has to wait for it. `None`: nothing is.
@@ -69,8 +89,21 @@ fn text(rollout: &Rollout, chosen: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::rollout_with;
+    use crate::samples::{machine_with, rollout_with};
+    use dormer_views::actions::RECREATE;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_hold_by_a_person_is_said_before_it_ends() {
+        let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
+        assert_eq!(
+            halted(&RECREATE, &machine_with(held)).as_deref(),
+            Some("win-1: held by ann: memory dump. recreate ends that: ask them first")
+        );
+        let labelled = json!({"halt": {"kind": "ignored", "by": null, "text": "ignored"}});
+        assert_eq!(halted(&RECREATE, &machine_with(labelled)), None);
+        assert_eq!(halted(&RECREATE, &machine_with(json!({}))), None);
+    }
 
     #[test]
     fn what_else_is_out_of_service_is_said_before_a_machine_is_replaced() {

@@ -4,7 +4,7 @@ use crate::{Failure, To, answer::Answer, server::Server, terminal};
 use clap::Args;
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
-    actions::{ABORT, Action, REMOVE},
+    actions::{ABORT, Action, REMOVE, RETRY},
     any_run::AnyRun,
     machine::Machine,
 };
@@ -104,6 +104,9 @@ impl RequestArgs {
         if let Some(programs) = self.to.programs(&answer)? {
             return Ok(programs);
         }
+        if let Some(failure) = failed_again(action, &answer.view) {
+            return Err(failure);
+        }
         Ok(answer_text(action, body, &answer.view))
     }
 
@@ -160,6 +163,19 @@ impl RequestArgs {
             _ => Err(Failure::Usage("cancelled: nothing was done".into())),
         }
     }
+}
+
+/// Failure of a machine whose retried step has failed already, when the retry is in its history.
+fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
+    let machine = run.as_machine().filter(|_| action.name == RETRY.name)?;
+    let failure = machine.failure.as_ref()?;
+    Some(Failure::refused(
+        format!(
+            "retried, and it failed again at once: {} ({})",
+            failure.message, failure.code
+        ),
+        format!("dormer why {} says what to do first", machine.name),
+    ))
 }
 
 /// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
@@ -251,7 +267,7 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
-    use dormer_views::actions::{PAUSE_POOL, RESET, RESUME, RETRY, ROLLBACK};
+    use dormer_views::actions::{PAUSE_POOL, RESET, RESUME, ROLLBACK};
     use serde_json::json;
 
     #[test]
@@ -288,6 +304,19 @@ mod tests {
         assert_eq!(
             answer_text(&RETRY, &asked, &answer),
             "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
+        );
+        assert!(failed_again(&RETRY, &answer).is_none());
+        let failed = json!({"phase": "failed", "state": "Failed", "phaseText": "failed", "failure":
+            {"code": "access_denied", "message": "access denied", "phase": "probing", "phaseText": "probing"}});
+        let answer = AnyRun::Machine(Box::new(machine_with(failed)));
+        assert!(failed_again(&RESUME, &answer).is_none());
+        let again = failed_again(&RETRY, &answer)
+            .expect("a failure")
+            .to_string();
+        assert!(
+            again.contains("failed again at once: access denied (access_denied)")
+                && again.contains("dormer why win-1"),
+            "{again}"
         );
         let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
             "ended": ["paused by ann: a look", "held by bob: a disk"]});

@@ -100,9 +100,11 @@ fn fields(root: &Node, found: &mut Vec<Finding>) {
     if let Some(spec) = template.get("spec") {
         unknown(spec, &of_machine, "a Machine's `spec`", found);
         let taints = spec.get("taints").map(Node::elements).unwrap_or_default();
-        taints
-            .iter()
-            .for_each(|it| workload::taint_effect(it, found));
+        for taint in taints {
+            let of_taint = ["key", "value", "effect", "timeAdded"];
+            unknown(taint, &of_taint, "a taint", found);
+            workload::taint_effect(taint, found);
+        }
     }
 }
 
