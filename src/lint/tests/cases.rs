@@ -704,6 +704,13 @@ const CASES: &[Case] = &[
         true,
     ),
     case(
+        AWS,
+        "      providerSpec:\n",
+        "      taints: [{key: os, value: Windows, efect: NoSchedule}]\n      providerSpec:\n",
+        &[("misplaced-field", "efect")],
+        true,
+    ),
+    case(
         WORKLOADS,
         "    kubernetes.io/os: windows\n",
         "    kubernetes.io/os: windos\n",
