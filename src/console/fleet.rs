@@ -496,6 +496,16 @@ fn search(filter: &Filter, all: &[Item]) -> Markup {
     }
 }
 
+/// A Node without its domain, which is the title.
+fn short_node(node: Option<&str>) -> Markup {
+    let host = node.and_then(|node| node.split_once('.'));
+    // A name may be an address.
+    match host.filter(|(host, _)| host.parse::<u8>().is_err()) {
+        Some((host, _)) => html! { span title=[node] { (host) } },
+        None => html! { (or_dash(node)) },
+    }
+}
+
 fn row(item: &Item) -> Markup {
     let machine = &item.machine;
     let reason = item.reason_text();
@@ -510,7 +520,7 @@ fn row(item: &Item) -> Markup {
             }
             td data-label="Since" { (since(&machine.status)) }
             td data-label="Version" { (short_version(machine)) }
-            td data-label="Node" { (or_dash(machine.node.as_deref())) }
+            td data-label="Node" { (short_node(machine.node.as_deref())) }
             td data-label="Cause or activity" title=[reason.as_deref()] {
                 @if let Some(reason) = &reason { span.reason[stuck].amber[person] { (reason) } " " }
                 @for task in &machine.tasks { (busy(task)) }
