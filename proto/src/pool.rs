@@ -79,6 +79,10 @@ pub struct Terms {
     /// Reason for which its kubelet does not suit the present API servers. `None`: it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew: Option<String>,
+    /// Reason for which no upgrade to it begins any more, because it has expired. `None`: it has not, or an older watcher
+    /// does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired: Option<String>,
     /// Platforms that it is for, lower case; empty: all, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub platforms: Vec<String>,
@@ -96,12 +100,15 @@ pub struct Terms {
 
 impl Terms {
     /// Reason for which a machine with the payload `from` may not upgrade to `to`, the payload of these terms. The
-    /// same payload may always follow itself.
+    /// same payload may always follow itself, and a person may go back to one that has expired.
     #[must_use]
     pub fn bars(&self, to: &str, from: &str) -> Option<String> {
         let back = self.back_from.as_deref() == Some(from);
-        if from == to || back || self.may_follow.iter().any(|version| version == from) {
+        if from == to || back {
             return None;
+        }
+        if self.may_follow.iter().any(|version| version == from) {
+            return self.expired.clone();
         }
         let known = match self.may_follow.as_slice() {
             [] => "no version".to_owned(),
@@ -321,6 +328,20 @@ mod tests {
             back.bars("11.0.0", "11.2.0").is_some(),
             "one step back, from one version"
         );
+    }
+
+    #[test]
+    fn an_expired_payload_takes_no_upgrade_except_a_persons_way_back() {
+        let expired = Terms {
+            may_follow: vec!["11.0.0".into()],
+            back_from: Some("11.2.0".into()),
+            expired: Some("it has expired".into()),
+            ..Terms::default()
+        };
+        let barred = Some("it has expired".to_owned());
+        assert_eq!(expired.bars("11.1.0", "11.0.0"), barred);
+        assert_eq!(expired.bars("11.1.0", "11.1.0"), None, "other settings");
+        assert_eq!(expired.bars("11.1.0", "11.2.0"), None, "a rollback");
     }
 
     #[test]

@@ -174,6 +174,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         installed: vec!["10.20.0".into()],
         back_from: Some("11.1.0".into()),
         skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
+        expired: None,
         platforms: Vec::new(),
         kubelet: None,
         containerd: None,

@@ -71,6 +71,8 @@ struct PayloadLine {
     version: String,
     kubelet: String,
     may_follow: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    expires: String,
     windows_builds: Vec<String>,
     platforms: Vec<String>,
     files: usize,
@@ -101,6 +103,7 @@ const COLUMNS: &[Column<Listed>] = &[
     Column::new("PLATFORMS", |it| {
         it.of(|payload| payload.platforms.join(", "))
     }),
+    Column::wide("EXPIRES", |it| it.of(|payload| payload.expires.clone())),
     Column::wide("FILES", |it| it.of(|payload| payload.files.to_string())),
     Column::new("SIZE", |it| it.of(|payload| payload.size.clone())),
     Column::new("SENT", |it| it.of(|payload| payload.sent.clone())),
@@ -147,6 +150,7 @@ fn described(folder: &Path, manifest: Manifest) -> PayloadLine {
         version: manifest.version,
         kubelet: manifest.kubelet,
         may_follow: manifest.may_follow,
+        expires: manifest.expires,
         windows_builds: manifest.windows_builds,
         platforms,
         files: manifest.files.len(),

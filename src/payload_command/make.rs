@@ -59,6 +59,9 @@ pub(crate) struct Make {
     /// Versions that it may follow in a rollout, separated by commas [default: none, so only new nodes get it]
     #[arg(long, value_delimiter = ',', value_name = "VERSION")]
     may_follow: Vec<String>,
+    /// First day, UTC, on which no upgrade to it begins any more, such as 2027-03-01; new nodes still get it [default: never]
+    #[arg(long, value_name = "DAY")]
+    expires: Option<String>,
     /// Built-in profile whose files it must have: openshift or upstream
     #[arg(long, value_name = "NAME", default_value = "openshift")]
     profile: String,
@@ -263,6 +266,7 @@ impl Make {
             windows_builds: self.windows_build.clone(),
             platforms: self.platform.clone(),
             may_follow: self.may_follow.clone(),
+            expires: self.expires.clone().unwrap_or_default(),
             files,
         };
         manifest

@@ -194,6 +194,7 @@ fn report(
         "windowsBuilds": manifest.windows_builds,
         "platforms": manifest.platforms,
         "mayFollow": manifest.may_follow,
+        "expires": manifest.expires,
         "hostFolder": manifest.folder(),
         "files": rows,
     })

@@ -59,6 +59,7 @@ impl Payloads {
                 payloads.try_take(folder, written, catalog);
             }
         }
+        expire(catalog);
         Ok(payloads)
     }
 
@@ -83,6 +84,7 @@ impl Payloads {
     }
 
     fn poll(&mut self, catalog: &Catalog) {
+        expire(catalog);
         for folder in self.folders.clone() {
             // A read error does not remove the folder's payloads.
             for (folder, written) in manifests(&folder).unwrap_or_default() {
@@ -162,6 +164,14 @@ impl Payloads {
     }
 }
 
+/// Tells the catalog which day it is, UTC, and logs what has expired.
+fn expire(catalog: &Catalog) {
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    for why in catalog.set_today(&today) {
+        tracing::warn!("{why}");
+    }
+}
+
 /// Payload folders at `folder`, each with its manifest's modification time.
 pub fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
     let written = |folder: &Path| std::fs::metadata(folder.join(MANIFEST_FILE))?.modified();
@@ -203,6 +213,24 @@ mod tests {
         }
         let text = serde_json::to_string(&manifest).expect("json");
         std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+    }
+
+    #[test]
+    fn a_payload_whose_day_has_come_is_taken_and_has_no_upgrade() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "11.0.0");
+        let text = std::fs::read_to_string(folder.path().join(MANIFEST_FILE)).expect("read");
+        let mut manifest = Manifest::parse(&text).expect("a manifest");
+        manifest.expires = "2020-02-29".into();
+        let text = serde_json::to_string(&manifest).expect("json");
+        std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        let all = [folder.path().to_owned()];
+        let mut payloads = Payloads::load(&all, &PayloadKeys::Unsigned, &catalog).expect("one");
+        let why = || catalog.edges("11.0.0").expect("installed").expired;
+        assert!(why().is_some_and(|it| it.contains("expired on 2020-02-29")));
+        payloads.poll(&catalog);
+        assert!(why().is_some(), "each poll asks which day it is");
     }
 
     /// A payload without files whose signature minisign made, and the key.

@@ -45,6 +45,8 @@ struct Inner {
     /// Sentences about settings of the cluster that the layers contradict.
     contradicted: Vec<String>,
     payloads: Vec<Arc<Payload>>,
+    /// The latest day that was set, UTC (`2027-03-01`); empty before the first.
+    today: String,
     /// Sentences about payloads that cannot be used, by their places.
     unusable: BTreeMap<String, String>,
     versions: BTreeMap<String, InstalledVersion>,
@@ -142,6 +144,28 @@ impl Catalog {
         self.changed.send_modify(|n| *n += 1);
     }
 
+    /// Sets the present day, UTC (`2027-03-01`): payloads expire when a day begins. A clock that is set back changes
+    /// nothing. Returns a sentence for each payload that has expired since the last call.
+    #[must_use]
+    pub fn set_today(&self, today: &str) -> Vec<String> {
+        let fresh: Vec<String> = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            if today <= inner.today.as_str() {
+                return Vec::new();
+            }
+            let before = std::mem::replace(&mut inner.today, today.to_owned());
+            let payloads = inner.payloads.iter();
+            payloads
+                .filter(|it| !it.manifest.expired(&before))
+                .filter_map(|it| inner.expired(&it.manifest))
+                .collect()
+        };
+        if !fresh.is_empty() {
+            self.changed.send_modify(|n| *n += 1);
+        }
+        fresh
+    }
+
     /// The profile and payload of a version.
     ///
     /// # Errors
@@ -201,6 +225,19 @@ impl Catalog {
 impl Inner {
     fn version(&self, profile: &Profile, payload: &Payload) -> String {
         version_in(&self.cluster_config, profile, &payload.manifest)
+    }
+
+    /// Why no upgrade to a payload begins any more, if it has expired.
+    fn expired(&self, manifest: &Manifest) -> Option<String> {
+        let Manifest {
+            version, expires, ..
+        } = manifest;
+        manifest.expired(&self.today).then(|| {
+            format!(
+                "payload {version} expired on {expires}, and no upgrade to it begins: install a newer payload, or one of this \
+                 content with a later `expires` and a version of its own"
+            )
+        })
     }
 
     fn retired(&self, version: &str) -> Option<&InstalledVersion> {
@@ -310,6 +347,7 @@ impl Installed for Catalog {
             kubelet,
             containerd: Some(containerd).filter(|it| !it.is_empty()),
             platforms: found.manifest.platforms.clone(),
+            expired: inner.expired(&found.manifest),
         })
     }
 
@@ -440,6 +478,38 @@ mod tests {
                 .expect_err("none")
                 .contains("openshift")
         );
+    }
+
+    /// What a pool learns of a payload that ends on 1 March, day by day.
+    #[test]
+    fn an_expired_payload_stays_installed_and_takes_no_upgrade() {
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        let mut ends = payload("11.0.0");
+        ends.manifest.expires = "2027-03-01".into();
+        catalog.add(ends);
+        catalog.add(payload("10.9.0"));
+        let why = |version| catalog.edges(version).expect("installed").expired;
+        assert!(catalog.set_today("2027-02-28").is_empty());
+        assert_eq!(why("11.0.0"), None);
+        let mut changed = catalog.changed();
+        changed.mark_unchanged();
+        let said = catalog.set_today("2027-03-01");
+        assert!(
+            changed.has_changed().expect("a catalog"),
+            "pools are read again"
+        );
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("payload 11.0.0 expired on 2027-03-01"));
+        assert_eq!(
+            (why("11.0.0"), why("10.9.0")),
+            (Some(said[0].clone()), None)
+        );
+        let desired = catalog.desired("openshift", None).expect("a version");
+        assert_eq!(desired["10.0.20348"].payload, "11.0.0", "new nodes get it");
+        for later in ["2027-02-01", "2027-03-02"] {
+            assert!(catalog.set_today(later).is_empty(), "{later}: it was said");
+            assert!(why("11.0.0").is_some(), "{later}");
+        }
     }
 
     #[test]

@@ -106,6 +106,8 @@ pub struct Edges {
     pub containerd: Option<String>,
     /// Platforms that it is for; empty: all.
     pub platforms: Vec<String>,
+    /// Why no upgrade to it begins any more, if it has expired.
+    pub expired: Option<String>,
 }
 
 /// Minor versions of the API servers that answered lately.
@@ -306,6 +308,7 @@ impl PoolSpec {
             installed: targets,
             back_from,
             skew,
+            expired: edges.expired,
             platforms: edges.platforms,
             kubelet: edges.kubelet,
             containerd: edges.containerd,

@@ -755,6 +755,18 @@ fn a_kubelet_that_does_not_fit_the_api_servers_waits_for_them() {
 }
 
 #[test]
+fn an_expired_payload_is_named_as_what_the_rollout_waits_for() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let expired = "payload 11.1.0 expired on 2027-03-01, and no upgrade to it begins";
+    pool.settings(wanting(Terms {
+        expired: Some(expired.into()),
+        ..terms()
+    }));
+    pool.request_as("a", barred()).request_as("b", barred());
+    holds(&pool, expect_file!["rollout_stories/expired.txt"]);
+}
+
+#[test]
 fn one_step_back_is_written_into_the_settings() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.settings(wanting(terms()));

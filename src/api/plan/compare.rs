@@ -159,9 +159,11 @@ fn bar(
     }
     let from = payload_of(state.version.as_deref()?)?;
     let may_follow = manifest.may_follow.clone();
-    let installed = renderer.catalog.edges(&manifest.version).is_some();
+    let edges = renderer.catalog.edges(&manifest.version);
+    let installed = edges.is_some();
     let terms = Terms {
         may_follow,
+        expired: edges.and_then(|edges| edges.expired),
         ..Terms::default()
     };
     let bars = terms.bars(&manifest.version, from);

@@ -43,6 +43,10 @@ pub struct Manifest {
     /// Versions that it may follow in a rollout; a new node accepts any.
     #[serde(default)]
     pub may_follow: Vec<String>,
+    /// First day, UTC, on which no upgrade to it begins any more (`2027-03-01`). Empty: it does not expire. New nodes and
+    /// repairs get it also afterwards.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub expires: String,
     /// Its files.
     pub files: Vec<PayloadFile>,
 }
@@ -95,6 +99,10 @@ impl Manifest {
         }
         if self.windows_builds.is_empty() {
             found.push(Problem::new("windows_builds", "names no Windows build"));
+        }
+        if !self.expires.is_empty() && !is_day(&self.expires) {
+            let reason = format!("`{}` is not a day such as 2027-03-01", self.expires);
+            found.push(Problem::new("expires", reason));
         }
         for (n, version) in self.may_follow.iter().enumerate() {
             check_version(version, &format!("may_follow[{n}]"), &mut found);
@@ -183,6 +191,11 @@ impl Manifest {
         minor(&self.kubelet)
     }
 
+    /// Whether no upgrade to it begins on `today` (`2027-03-01`, UTC). Days of this form are ordered as text.
+    pub fn expired(&self, today: &str) -> bool {
+        !self.expires.is_empty() && self.expires.as_str() <= today
+    }
+
     /// Whether a rollout may go from `version` to this one. The same version may always follow
     /// itself (another build of it).
     pub fn follows(&self, version: &str) -> bool {
@@ -196,6 +209,30 @@ impl Manifest {
             .any(|build| build == windows_build)
             && (self.platforms.is_empty() || self.platforms.iter().any(|p| p == platform))
     }
+}
+
+/// Whether a text is a day of the calendar in the form `2027-03-01`.
+fn is_day(text: &str) -> bool {
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = text.split('-').collect();
+    let &[year, month, day] = parts.as_slice() else {
+        return false;
+    };
+    if (year.len(), month.len(), day.len()) != (4, 2, 2) || !parts.iter().all(|part| digits(part)) {
+        return false;
+    }
+    let number = |part: &str| part.parse::<u32>().unwrap_or(0);
+    let leap = |year: u32| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let days = match number(month) {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap(number(year)) => 29,
+        2 => 28,
+        _ => 0,
+    };
+    (1..=days).contains(&number(day))
 }
 
 /// Minor versions that a kubelet may be older than the oldest API server (Kubernetes' skew

@@ -19,6 +19,7 @@ fn manifest() -> Manifest {
         windows_builds: vec!["10.0.20348".into(), "10.0.26100".into()],
         platforms: vec![],
         may_follow: vec!["10.22.1".into()],
+        expires: String::new(),
         files: vec![file("kubelet.exe"), file("containerd.exe")],
     }
 }
@@ -41,7 +42,7 @@ fn a_manifest_survives_yaml() {
 #[test]
 fn a_bad_manifest_is_refused_with_location_and_reason() {
     type Change = fn(&mut Manifest);
-    let table: [(Change, &str); 9] = [
+    let table: [(Change, &str); 13] = [
         (
             |m| m.version = "eleven".into(),
             "version: `eleven` is not a version",
@@ -57,6 +58,22 @@ fn a_bad_manifest_is_refused_with_location_and_reason() {
         (
             |m| m.may_follow[0] = "..".into(),
             "may_follow[0]: `..` is not a version",
+        ),
+        (
+            |m| m.expires = "2027-02-29".into(),
+            "expires: `2027-02-29` is not a day",
+        ),
+        (
+            |m| m.expires = "2027-13-01".into(),
+            "expires: `2027-13-01` is not a day",
+        ),
+        (
+            |m| m.expires = "2027-3-1".into(),
+            "expires: `2027-3-1` is not a day",
+        ),
+        (
+            |m| m.expires = "+027-03-01".into(),
+            "expires: `+027-03-01` is not a day",
         ),
         (
             |m| m.files[1].name = "kubelet.exe".into(),
@@ -113,6 +130,27 @@ fn files_are_compared_with_the_manifest() {
         .expect_err("one problem")
         .to_string();
     assert_eq!(problems, "files.kubelet.exe: 1 bytes, the manifest says 11");
+}
+
+#[test]
+fn a_payload_expires_when_its_day_begins() {
+    let mut manifest = manifest();
+    let before = manifest.hash();
+    assert!(!manifest.expired("9999-12-31"), "it names no day");
+    manifest.expires = "2028-02-29".into();
+    manifest.check().expect("2028 is a leap year");
+    assert_ne!(manifest.hash(), before);
+    let text = yaml::to_string(&manifest).expect("YAML");
+    assert_eq!(Manifest::parse(&text), Ok(manifest.clone()));
+    let table = [
+        ("2027-12-31", false),
+        ("2028-02-28", false),
+        ("2028-02-29", true),
+        ("2028-10-01", true),
+    ];
+    for (today, expired) in table {
+        assert_eq!(manifest.expired(today), expired, "{today}");
+    }
 }
 
 #[test]

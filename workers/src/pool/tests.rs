@@ -33,6 +33,7 @@ impl Installed for Newest {
             kubelet: Some(34),
             containerd: None,
             platforms: vec!["aws".into()],
+            expired: (payload == "p2").then(|| "p2 has expired".to_owned()),
         })
     }
 
@@ -59,6 +60,7 @@ fn a_payload_comes_with_its_terms() {
         (vec!["p1".into()], vec!["p1".into()])
     );
     assert_eq!((plain.back_from, plain.skew), (None, None));
+    assert_eq!(plain.expired.as_deref(), Some("p2 has expired"));
     let older = terms(json!({"payload": "p1"}), None).expect("accepted");
     assert!(older.installed.is_empty(), "p0 is not installed");
     let back = json!({"payload": "p1", "rollbackFrom": "p2"});

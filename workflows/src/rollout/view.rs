@@ -10,6 +10,7 @@ use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     message::listed,
     phase::{RolloutState, Unavailable},
+    pool::Terms,
     rollout::NotCompared,
 };
 
@@ -479,8 +480,9 @@ impl NamedState<'_> {
         }
         let names = self.names(queue.iter().copied());
         let wanted = self.state.payload.as_ref();
-        let why = wanted.map_or_else(String::new, |wanted| match &wanted.terms.skew {
-            Some(skew) => format!(": {skew}"),
+        let held = |terms: &Terms| terms.skew.clone().or(terms.expired.clone());
+        let why = wanted.map_or_else(String::new, |wanted| match held(&wanted.terms) {
+            Some(why) => format!(": {why}"),
             None => {
                 let known = wanted.terms.may_follow.join(", ");
                 let known = if known.is_empty() {

@@ -66,6 +66,38 @@ fn going_back_takes_a_persons_word() {
     holds(&story, expect_file!["../stories/going_back.txt"]);
 }
 
+/// Expiry holds a node's upgrade, never a bring-up or a return that a person asked for.
+#[test]
+fn an_expired_payload_takes_no_upgrade_and_brings_new_nodes_up() {
+    let expired = |versions| Terms {
+        expired: Some("payload 11.1.0 expired on 2027-03-01".into()),
+        ..after(versions)
+    };
+    let mut story = Story::joined(payload("11.0.0", after(&[])));
+    story.tell(
+        "11.1.0 is wanted, and has expired",
+        pool_is(payload("11.1.0", expired(&["11.0.0"]))),
+    );
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    let why = waits(&story);
+    assert!(why.contains("expired on 2027-03-01"), "{why}");
+    story.tell(
+        "it does not end any more",
+        pool_is(payload("11.1.0", after(&["11.0.0"]))),
+    );
+    assert_eq!(waits(&story), "the rollout's lease");
+    holds(&story, expect_file!["../stories/expired.txt"]);
+
+    let mut fresh = Story::begin(machine());
+    fresh.tell(
+        "an expired payload is wanted",
+        pool_is(payload("11.1.0", expired(&["11.0.0"]))),
+    );
+    fresh.done("probe", probed());
+    let why = waits(&fresh);
+    assert!(!why.contains("expired"), "{why}");
+}
+
 #[test]
 fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
     let skew = Some("kubelet 1.34 is newer than the oldest API server, 1.33".to_owned());
