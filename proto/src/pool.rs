@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_payload_takes_no_upgrade_except_a_persons_way_back() {
+    fn an_expired_payload_takes_a_rollback_and_no_upgrade() {
         let expired = Terms {
             may_follow: vec!["11.0.0".into()],
             back_from: Some("11.2.0".into()),
