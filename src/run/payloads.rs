@@ -19,8 +19,8 @@ const POLL_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Payloads {
     folders: Vec<PathBuf>,
     keys: PayloadKeys,
-    /// Modification time of each folder's manifest. A changed manifest is read again.
-    known: BTreeMap<PathBuf, SystemTime>,
+    /// Modification time of each folder's manifest, and the version in it. A changed manifest is read again.
+    known: BTreeMap<PathBuf, (SystemTime, String)>,
     /// Folder and content of each version.
     versions: BTreeMap<String, (PathBuf, String)>,
     /// Last error of each folder. It is logged once: the folder may be half copied, and is read again.
@@ -91,14 +91,36 @@ impl Payloads {
                 self.try_take(folder, written, catalog);
             }
         }
-        // A broken payload that was removed is no finding any more.
+        self.find_missing(catalog);
+        // A broken payload that was removed is no finding any more. One that was taken is: hosts ask for its files.
         self.wrong.retain(|folder, _| {
-            let stays = folder.exists();
+            let stays = folder.exists() || self.known.contains_key(folder);
             if !stays {
                 catalog.note_unusable(&folder.display().to_string(), None);
             }
             stays
         });
+    }
+
+    /// Finds payloads that were taken and whose manifest is gone since.
+    fn find_missing(&mut self, catalog: &Catalog) {
+        let present = |folder: &Path| folder.join(MANIFEST_FILE).exists();
+        let (there, missing): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.known)
+            .into_iter()
+            .partition(|(folder, _)| present(folder));
+        self.known = there;
+        for (folder, known) in missing {
+            // The same version lies in another folder: it was moved.
+            if self.known.values().any(|(_, version)| *version == known.1) {
+                continue;
+            }
+            self.known.insert(folder.clone(), known);
+            let why = format!(
+                "its {MANIFEST_FILE} is gone, and a host that needs its files gets none: put the folder back, or restart \
+                 dormer without it"
+            );
+            self.warn(folder, why, catalog);
+        }
     }
 
     fn try_take(&mut self, folder: PathBuf, written: SystemTime, catalog: &Catalog) {
@@ -129,7 +151,11 @@ impl Payloads {
         written: SystemTime,
         catalog: &Catalog,
     ) -> anyhow::Result<()> {
-        if self.known.get(&folder) == Some(&written) {
+        if self
+            .known
+            .get(&folder)
+            .is_some_and(|(at, _)| *at == written)
+        {
             return Ok(());
         }
         let payload = Payload::in_folder(&folder, &self.keys)?;
@@ -139,8 +165,9 @@ impl Payloads {
             folder = %folder.display(),
             "a payload is available"
         );
+        let version = payload.manifest.version.clone();
         catalog.add(payload);
-        self.known.insert(folder, written);
+        self.known.insert(folder, (written, version));
         Ok(())
     }
 
@@ -213,6 +240,35 @@ mod tests {
         }
         let text = serde_json::to_string(&manifest).expect("json");
         std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+    }
+
+    #[test]
+    fn a_payload_that_disappears_is_a_finding_until_it_is_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let payload = folder.path().join("11.0.0");
+        write(&payload, "11.0.0");
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        let all = [folder.path().to_owned()];
+        let mut payloads = Payloads::load(&all, &PayloadKeys::Unsigned, &catalog).expect("one");
+        let away = tempfile::tempdir().expect("a folder");
+        std::fs::rename(&payload, away.path().join("11.0.0")).expect("moved");
+        for _ in 0..2 {
+            payloads.poll(&catalog);
+            let found = catalog.unusable();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains("payload.yaml is gone"), "{found:?}");
+        }
+        assert!(catalog.edges("11.0.0").is_some(), "nodes have it");
+        std::fs::rename(away.path().join("11.0.0"), &payload).expect("moved back");
+        payloads.poll(&catalog);
+        assert_eq!(catalog.unusable(), Vec::<String>::new());
+        std::fs::rename(&payload, folder.path().join("renamed")).expect("moved");
+        payloads.poll(&catalog);
+        assert_eq!(
+            catalog.unusable(),
+            Vec::<String>::new(),
+            "it lies in another folder"
+        );
     }
 
     #[test]
