@@ -7,9 +7,12 @@ use serde_json::Value;
 
 use crate::{
     document::Section,
+    mirrors::unfit,
+    platform::PLATFORMS,
     problem::{Problem, Problems},
     profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec, When},
     render::text::conditional,
+    suggestion::question,
     variables::{Piece, TAINTS, known, log_setting, pieces},
 };
 
@@ -53,6 +56,13 @@ impl Texts<'_> {
         match value {
             Value::String(text) if location.ends_with(".when.set") => {
                 self.name(text, location, found)
+            }
+            Value::String(text) if location.contains(".when.platform[") => {
+                if !PLATFORMS.contains(&text.as_str()) {
+                    let near = question(text, PLATFORMS);
+                    let reason = format!("there is no platform `{text}`{near}");
+                    found.push(Problem::new(location, reason));
+                }
             }
             Value::String(text) if text != TAINTS => self.text(text, location, found),
             Value::Array(all) => {
@@ -133,14 +143,19 @@ fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
 
 /// Checks the services of both sections: each starts after its dependencies, so none may depend on itself.
 fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
-    let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    // Windows takes a service's name in any case.
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (_, spec) in sections(profile) {
         for (name, service) in &spec.services {
-            uses.entry(name)
+            all.entry(name.to_lowercase())
                 .or_default()
-                .extend(service.depends.iter().map(String::as_str));
+                .extend(service.depends.iter().map(|it| it.to_lowercase()));
         }
     }
+    let uses = all
+        .iter()
+        .map(|(name, needed)| (name.as_str(), needed.iter().map(String::as_str).collect()))
+        .collect();
     if let Some(circle) = circle(&uses) {
         found.push(Problem::new("services", format!("{circle} is a circle")));
     }
@@ -150,7 +165,8 @@ fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
 fn service_sections(profile: &Profile, found: &mut Vec<Problem>) {
     for (name, service) in &profile.host.services {
         for needed in &service.depends {
-            if profile.node.services.contains_key(needed) {
+            let mut of_node = profile.node.services.keys();
+            if of_node.any(|name| name.eq_ignore_ascii_case(needed)) {
                 let location = format!("host.services.{name}.depends");
                 let reason =
                     format!("`{needed}` is a service of the node section, which comes later");
@@ -248,6 +264,10 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
         if let Err(reason) = value.checked() {
             wrong(format!("registry.{name}"), reason);
         }
+        if let Some(build) = value.windows_builds.iter().find(|build| !is_build(build)) {
+            let reason = format!("`{build}` is no Windows build, such as 10.0.20348");
+            wrong(format!("registry.{name}.windows_builds"), &reason);
+        }
     }
     for (name, image) in &spec.images {
         if !spec.payload.contains_key(&image.archive) {
@@ -266,6 +286,11 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
             wrong(format!("firewall.{name}.port"), "names no port");
         }
     }
+    for registry in spec.mirrors.keys() {
+        if let Some(why) = unread(registry) {
+            wrong(format!("mirrors.{registry}"), why);
+        }
+    }
     if !spec.mirrors.is_empty() && spec.mirrors_folder.is_empty() {
         wrong("mirrors_folder".into(), "is empty, but there are mirrors");
     }
@@ -281,6 +306,27 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
             );
         }
     }
+}
+
+/// Why containerd would not read what a layer says of a registry: one that is blocked would be open.
+fn unread(registry: &str) -> Option<&'static str> {
+    // `*` is every registry that has no entry. A variable is filled in later.
+    if registry == "*" || registry.contains("${") {
+        return None;
+    }
+    match registry.split_once("//") {
+        Some((scheme, _)) => unfit(scheme, "/"),
+        None if registry.contains('/') => {
+            Some("containerd knows whole registries only: write the registry alone")
+        }
+        None => unfit(registry, ""),
+    }
+}
+
+/// Whether a text is a Windows build by its full number.
+fn is_build(text: &str) -> bool {
+    let number = text.strip_prefix("10.0.");
+    number.is_some_and(|it| it.len() == 5 && it.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A condition in a `json` file belongs to one value. Half of the pair, or more than it, would reach the program as it is.

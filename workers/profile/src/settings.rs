@@ -15,6 +15,7 @@ use crate::{
     payload::Manifest,
     problem::Problem,
     release::Release,
+    variables::log_setting,
 };
 use containerd::{CRI_1, CRI_IMAGES, CRI_RUNTIME};
 
@@ -391,11 +392,59 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
             }
         }
     }
+    values_of_flags(id, &words, found);
     // Which build a host has is not known here (`builds.rs` says it of each); what the payload is for is.
     if payload.windows_builds == [SERVER_2019]
         && let Some(port) = vxlan_port(words.iter().map(String::as_str))
     {
         found.push(Problem::new(id, port_of_2019(&port)));
+    }
+}
+
+/// Value of a flag, in the same word or in the next.
+fn value_of<'w>(words: &'w [String], flag: &str) -> Option<&'w str> {
+    let at = words
+        .iter()
+        .position(|word| flag_name(word).as_deref() == Some(flag))?;
+    match words.get(at)?.split_once('=') {
+        Some((_, value)) => Some(value),
+        None => words.get(at + 1).map(String::as_str),
+    }
+}
+
+/// Flags whose values end their programs.
+fn values_of_flags(id: &str, words: &[String], found: &mut Vec<Problem>) {
+    let is_there = |program: &str| words.iter().any(|word| is_program(word, program));
+    let mut wrong = |reason: String| found.push(Problem::new(id, reason));
+    if is_there("kubelet.exe")
+        && let Some(provider) = value_of(words, "cloud-provider")
+        && !["", "external"].contains(&provider)
+    {
+        // kubernetes v1.33.13 cmd/kubelet/app/server.go
+        wrong(format!(
+            "`--cloud-provider={provider}`: the kubelet has no cloud provider of its own any more; `external` leaves the \
+             cloud to a controller, and nothing means none"
+        ));
+    }
+    if is_there("kube-log-runner.exe") {
+        let settings = [
+            ("log-file-size", "LOG_FILE_SIZE"),
+            ("log-file-age", "LOG_FILE_AGE"),
+            ("flush-interval", "LOG_FLUSH_INTERVAL"),
+        ];
+        for (flag, setting) in settings {
+            if let Some(value) = value_of(words, flag)
+                && let Some(Err(why)) = log_setting(setting, value)
+            {
+                wrong(format!("`-{flag}`: {why}"));
+            }
+        }
+    }
+    let flag = VXLAN_FLAG.trim_start_matches('-');
+    if let Some(port) = value_of(words, flag)
+        && !port.parse::<u16>().is_ok_and(|port| port > 0)
+    {
+        wrong(format!("`{VXLAN_FLAG}`: `{port}` is no port"));
     }
 }
 

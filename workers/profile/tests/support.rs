@@ -584,6 +584,27 @@ fn a_layer_adds_a_gate_to_those_of_a_release() {
     assert_eq!(told("1.34"), json!({"ContextualLogging": true}));
 }
 
+/// WMCO switches NRI off by the list of plugins, which containerd 2 takes as well (2.3.7 and 2.4.2 leave its table out).
+#[test]
+fn nri_may_be_off_by_the_list_of_plugins() {
+    let layer = r"
+host:
+  files:
+    C:\k\containerd\containerd_conf.toml:
+      content: |
+        version = 3
+        disabled_plugins = ['io.containerd.nri.v1.nri']
+        [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runhcs-wcow-process]
+        runtime_path = 'C:\a.exe'
+";
+    let node = Node {
+        containerd: "2.3",
+        layer,
+        ..NODE
+    };
+    node.render().expect("taken");
+}
+
 /// One mistake for each row that a release, a build or a layer can make.
 #[test]
 fn one_planted_mistake_for_each_row_is_refused() {
@@ -600,6 +621,11 @@ fn one_planted_mistake_for_each_row_is_refused() {
             "version = 3\n{nri}{runtime}[plugins.'io.containerd.cri.v1.runtime'.cni]\n{text}"
         ))
     };
+    let blocked_file = |text: &str| {
+        let cri = "[plugins.'io.containerd.grpc.v1.cri'.registry]\nconfig_path = 'C:\\k\\containerd\\registries'";
+        let file = toml(&format!("{text}\n{cri}"));
+        format!("{file}  mirrors: {{quay.io: {{blocked: true}}}}\n")
+    };
     let both = cni("bin_dir = 'C:\\a'\nbin_dirs = ['C:\\a']");
     let single = cni("bin_dir = 'C:\\a'");
     let list = cni("bin_dirs = ['C:\\a']");
@@ -612,6 +638,30 @@ fn one_planted_mistake_for_each_row_is_refused() {
         "version = 3\n{nri}[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.a]\nruntime_type = 'x'"
     ));
     let broken = toml("version = ");
+    let versionless = blocked_file("");
+    let first = blocked_file("version = 1");
+    let unnamed = toml(&format!("version = 3\n{nri}{runtime}"));
+    let images = |pinned: &str| {
+        toml(&format!(
+            "version = 3\n{nri}{runtime}[plugins.'io.containerd.cri.v1.images'.pinned_images]\n{pinned}"
+        ))
+    };
+    let [no_pause, empty_pause, bare_pause] =
+        ["", "sandbox = ''", "sandbox = 'registry.k8s.io/pause'"].map(images);
+    let misspelt_cni = cni("bin_dirz = ['C:\\a']");
+    let part = "host: {mirrors: {quay.io/team: {blocked: true}}}";
+    let wildcard = "host: {mirrors: {'*.example': {blocked: true}}}";
+    let url = "host: {mirrors: {'https://quay.io': {blocked: true}}}";
+    let cloud_variable = "variables: {CLOUD_PROVIDER: aws}";
+    let port = "variables: {VXLAN_PORT: '70000'}";
+    let port_of_letters = "variables: {VXLAN_PORT: abc}";
+    let indirect = "variables: {X: notaduration, LOG_FLUSH_INTERVAL: '${X}'}";
+    let literal = r"host: {services: {kubelet: {command: ['C:\k\kube-log-runner.exe', '-flush-interval=nope', 'C:\k\kubelet.exe']}}}";
+    let upper = "host: {services: {csi-proxy: {depends: [Kube-Proxy]}}}";
+    let round = "host: {services: {containerd: {depends: [Kubelet]}}}";
+    let platform = "host: {directories: {'C:\\a': {when: {platform: [awss]}}}}";
+    let build =
+        r"host: {registry: {a: {key: SOFTWARE\a, name: a, dword: 1, windows_builds: ['20348']}}}";
     let old_path = toml(
         "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'x'",
     );
@@ -638,7 +688,82 @@ fn one_planted_mistake_for_each_row_is_refused() {
     let pause = "variables: {PAUSE_IMAGE: 'mcr.microsoft.com/oss/kubernetes/pause:3.9'}";
     let depends = "host: {services: {csi-proxy: {depends: [kube-proxy]}}}";
     let logs = "variables: {LOG_FILE_AGE: notaduration}";
+    let of_2 = |layer| Node {
+        containerd: "2.3",
+        layer,
+        ..NODE
+    };
+    let of_1 = |layer| Node { layer, ..NODE };
+    let on_2025 = |layer| Node {
+        build: SERVER_2025,
+        ..of_2(layer)
+    };
     let table = [
+        (2, of_1(&versionless), "has no `version`"),
+        (2, of_1(&first), "`version = 1` is of containerd before 1.3"),
+        (
+            4,
+            of_2(&unnamed),
+            "the runtime runhcs-wcow-process, the default one, is not named",
+        ),
+        (5, on_2025(&no_pause), "names no pause image"),
+        (5, of_2(&empty_pause), "the pause image is empty"),
+        (5, of_2(&bare_pause), "registry.k8s.io/pause has no tag"),
+        (
+            1,
+            of_2(&misspelt_cni),
+            "`cni.bin_dirz` is no setting of containerd; did you mean bin_dirs?",
+        ),
+        (
+            19,
+            of_1(part),
+            "mirrors.quay.io/team: containerd knows whole registries only",
+        ),
+        (
+            19,
+            of_1(wildcard),
+            "mirrors.*.example: containerd knows registries by their whole names",
+        ),
+        (19, of_1(url), "mirrors.https://quay.io: it is a URL"),
+        (
+            9,
+            of_1(cloud_variable),
+            "`--cloud-provider=aws`: the kubelet has no cloud provider of its own any more",
+        ),
+        (13, of_1(port), "`70000` is no port"),
+        (13, of_1(port_of_letters), "`abc` is no port"),
+        (
+            17,
+            Node {
+                kubelet: "1.34",
+                ..of_1(indirect)
+            },
+            "`notaduration` is no duration",
+        ),
+        (
+            17,
+            Node {
+                kubelet: "1.34",
+                ..of_1(literal)
+            },
+            "`-flush-interval`: `nope` is no duration",
+        ),
+        (
+            18,
+            of_1(upper),
+            "`Kube-Proxy` is a service of the node section",
+        ),
+        (18, of_1(round), "is a circle"),
+        (
+            0,
+            of_1(platform),
+            "there is no platform `awss`; did you mean aws?",
+        ),
+        (
+            11,
+            of_1(build),
+            "`20348` is no Windows build, such as 10.0.20348",
+        ),
         (
             1,
             Node {

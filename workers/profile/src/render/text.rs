@@ -41,7 +41,12 @@ impl<'a> Values<'a> {
     pub(super) fn holds(&self, when: &When) -> bool {
         let platform = self.inputs.variables.get("PLATFORM").unwrap_or("none");
         let fits = when.platform.is_empty() || when.platform.iter().any(|p| p == platform);
-        let set = when.set.is_empty() || self.value(&when.set, 0).is_ok_and(|v| !v.is_empty());
+        let set = match self.value(&when.set, 0) {
+            _ if when.set.is_empty() => true,
+            Ok(value) => !value.is_empty(),
+            // What is wrong with a profile's own variable is reported where its value is used.
+            Err(_) => self.profile.variables.contains_key(&when.set),
+        };
         let secret = when.secret.is_empty() || self.inputs.secrets.get(&when.secret).is_some();
         let payload = self.inputs.payload;
         let releases =

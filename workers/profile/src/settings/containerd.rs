@@ -6,6 +6,7 @@ use crate::{
     payload::Manifest,
     problem::Problem,
     release::Release,
+    suggestion::question,
 };
 
 pub(super) const CRI_1: &str = "io.containerd.grpc.v1.cri";
@@ -19,6 +20,20 @@ const SERVER_2025: &str = "10.0.26100";
 const PAUSE_2025: [u32; 3] = [3, 10, 2];
 /// First kubelet that needs containerd 2 (kubernetes' container runtime requirements, 1.38).
 const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
+/// The runtime of pods that name none, where the configuration does not say (containerd v1.7.35 `pkg/cri/config/config_windows.go`,
+/// v2.4.2 `internal/cri/config/config_windows.go`).
+const DEFAULT_RUNTIME: &str = "runhcs-wcow-process";
+/// Settings of `cni` (`CniConfig` in `config.go` of the same folders).
+const CNI: [&str; 8] = [
+    "bin_dir",
+    "bin_dirs",
+    "conf_dir",
+    "conf_template",
+    "ip_pref",
+    "max_conf_num",
+    "setup_serially",
+    "use_internal_loopback",
+];
 /// What containerd reads without `--config` (containerd v1.7.35 and v2.4.2 `defaults/defaults_windows.go`).
 const DEFAULT_CONFIG: &str = r"C:\Program Files\containerd\config.toml";
 
@@ -98,6 +113,7 @@ fn config(path: &str, text: &str, rendered: Rendered<'_>, found: &mut Vec<Proble
     match text.parse() {
         Ok(table) => {
             let config = Config { table, release };
+            reasons.extend(config.version());
             reasons.extend(config.settings());
             reasons.extend(config.plugins());
             reasons.extend(config.mirrors(rendered.items));
@@ -137,14 +153,66 @@ impl Config {
             .collect()
     }
 
+    /// A file whose tables containerd would not read. Without a version 1.7.35 takes it as version 1 and leaves out what is
+    /// written for the CRI plugin: its folders, its mirrors, and so what is blocked.
+    fn version(&self) -> Option<String> {
+        let newest = if self.release.major < 2 { 2 } else { 3 };
+        match self.table.get("version").map(toml::Value::as_integer) {
+            None => Some(format!(
+                "has no `version`, and containerd would read none of its tables for pods: write `version = {newest}`"
+            )),
+            Some(Some(2..=4)) => None,
+            Some(Some(1)) => Some(format!(
+                "`version = 1` is of containerd before 1.3: write `version = {newest}`, and its tables by their names there"
+            )),
+            Some(_) => Some(format!(
+                "its `version` is none that containerd knows: write `version = {newest}`"
+            )),
+        }
+    }
+
+    /// The plugin that runs pods, by its name in a file of this version.
+    fn runtime_plugin(&self) -> &'static str {
+        match self.table.get("version").and_then(toml::Value::as_integer) {
+            Some(3..) => CRI_RUNTIME,
+            _ => CRI_1,
+        }
+    }
+
+    /// The runtime of pods that name none has to be named with its shim.
+    fn default_runtime(&self) -> Option<String> {
+        let plugin = self.runtime_plugin();
+        let name = self.at(&["plugins", plugin, "containerd", "default_runtime_name"]);
+        let name = name.and_then(toml::Value::as_str);
+        let name = name
+            .filter(|name| !name.is_empty())
+            .unwrap_or(DEFAULT_RUNTIME);
+        let named = self.at(&["plugins", plugin, "containerd", "runtimes", name]);
+        named.is_none().then(|| {
+            format!(
+                "the runtime {name}, the default one, is not named: a shim on the PATH would be taken. Write its \
+                 `runtime_path` below `[plugins.\"{plugin}\".containerd.runtimes.{name}]`"
+            )
+        })
+    }
+
     fn plugins(&self) -> Vec<String> {
         let mut reasons = Vec::new();
+        reasons.extend(self.default_runtime());
         for plugin in [CRI_1, CRI_RUNTIME] {
             let both = self.at(&["plugins", plugin, "cni", "bin_dir"]).is_some()
                 && self.at(&["plugins", plugin, "cni", "bin_dirs"]).is_some();
             if both {
                 let reason = "`bin_dir` and `bin_dirs` are both there, which containerd refuses";
                 reasons.push(format!("{reason} (containerd#11311)"));
+            }
+            let cni = self.at(&["plugins", plugin, "cni"]);
+            let cni = cni.and_then(toml::Value::as_table);
+            for name in cni.into_iter().flat_map(toml::Table::keys) {
+                if !CNI.contains(&name.as_str()) {
+                    let near = question(name, CNI);
+                    reasons.push(format!("`cni.{name}` is no setting of containerd{near}"));
+                }
             }
             let runtimes = self.at(&["plugins", plugin, "containerd", "runtimes"]);
             let runtimes = runtimes.and_then(toml::Value::as_table);
@@ -158,7 +226,11 @@ impl Config {
             }
         }
         let nri_off = self.at(&["plugins", NRI, "disable"]);
-        let nri_off = nri_off.and_then(toml::Value::as_bool) == Some(true);
+        let listed = self
+            .at(&["disabled_plugins"])
+            .and_then(toml::Value::as_array);
+        let listed = listed.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(NRI)));
+        let nri_off = listed || nri_off.and_then(toml::Value::as_bool) == Some(true);
         if self.release.major >= 2 && !nri_off {
             reasons.push(format!(
                 "`plugins/{NRI}/disable` is not true: from 2.0 on NRI is on without it"
@@ -195,8 +267,25 @@ impl Config {
         let pause = self
             .at(&["plugins", CRI_1, "sandbox_image"])
             .or_else(|| self.at(&["plugins", CRI_IMAGES, "pinned_images", "sandbox"]));
-        let pause = pause.and_then(toml::Value::as_str).unwrap_or_default();
         let for_2025 = windows_builds.iter().any(|build| build == SERVER_2025);
+        let Some(pause) = pause else {
+            return for_2025.then(|| {
+                format!(
+                    "names no pause image, and containerd's own may have none for Windows Server 2025 ({SERVER_2025}); \
+                     3.10.2 is the first"
+                )
+            });
+        };
+        let pause = pause.as_str().unwrap_or_default();
+        if pause.is_empty() {
+            return Some("the pause image is empty: no pod could start".to_owned());
+        }
+        let last = pause.rsplit('/').next().unwrap_or_default();
+        if !last.contains([':', '@']) {
+            return Some(format!(
+                "the pause image {pause} has no tag: containerd would ask for `latest`"
+            ));
+        }
         let old = for_2025 && pause_version(pause).is_some_and(|it| it < PAUSE_2025);
         old.then(|| {
             format!(
