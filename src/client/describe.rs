@@ -169,6 +169,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "downSince",
             "halt",
             "alsoHalted",
+            "setAside",
             "halted",
             "held",
             "heldCure",

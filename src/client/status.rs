@@ -411,7 +411,7 @@ impl Found {
         let first = format!(
             "  Rollout {} is {}: {}",
             rollout.pool,
-            rollout.state,
+            trouble::word_of(rollout),
             numbers.join(", ")
         );
         let holding = rollout.holders().count();
@@ -421,7 +421,12 @@ impl Found {
         });
         let waits = rollout.waiting_for.as_ref();
         let waits = waits.map(|what| format!("    The next grant waits for {what}"));
-        [Some(first), holds, waits].into_iter().flatten().collect()
+        let back = rollout.direction();
+        let back = back.map(|text| format!("    It is {text}"));
+        [Some(first), back, holds, waits]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Machines that change without trouble, by phase.
