@@ -571,7 +571,7 @@ mod tests {
                 "marked": false, "seq": 20, "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
         let text = found(&machines, rollout).lines(usize::MAX, false);
         for line in [
-            "  Rollout windows is Open: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
+            "  Rollout windows is Running: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
             "    demo-x7k2p-windows-worker-us-east-1a-vn94g holds the lease",
             "    The next grant waits for a slot: at most 1 machine may be unavailable",
             "  v1: carried by 2 machines, desired on 0",

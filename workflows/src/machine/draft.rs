@@ -79,7 +79,8 @@ impl<'a> Draft<'a> {
         let phase = self.s.phase.id();
         let halts = self.s.halts();
         let (phase_before, halts_before) = &self.before;
-        if *phase_before != phase {
+        let entered = *phase_before != phase;
+        if entered {
             self.s.phase_since = Some(self.now.at);
         }
         if *halts_before != halts {
@@ -87,7 +88,9 @@ impl<'a> Draft<'a> {
         }
         self.s.halt = halts.into_iter().next();
         self.s.retried = self.s.retried.take().filter(|it| it.phase == phase.id());
-        self.note_failing();
+        if entered {
+            self.note_failing();
+        }
     }
 
     /// Notes the first failure of a step, and forgets it once the machine serves or is drained.
@@ -99,7 +102,7 @@ impl<'a> Draft<'a> {
                 if self.s.failing.as_ref().is_none_or(|it| it.phase != from) {
                     self.s.failing = Some(Failing {
                         phase: from,
-                        first: self.s.phase_since.unwrap_or(self.now.at),
+                        first: self.now.at,
                         retries: 0,
                     });
                 }

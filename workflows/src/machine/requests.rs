@@ -6,7 +6,7 @@ use super::{
     holds::HOLDS_MAX,
     phase::{Phase, Timer},
     stage::Request,
-    state::{Lease, LeasedRequest, Wished},
+    state::{Failing, Lease, LeasedRequest, Wished},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -34,15 +34,20 @@ impl Draft<'_> {
     /// due later: of its tasks, or of what its phase tries again after a while.
     fn retry(&mut self, by: &Sender) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
+            // An older build noted no first failure.
+            let mut failing = self.s.failing.take().unwrap_or_else(|| Failing {
+                phase: from.id().to_string(),
+                first: self.s.phase_since.unwrap_or(self.now.at),
+                retries: 0,
+            });
             self.s.note = None;
             self.recheck_csrs();
             self.go_on_from(*from);
             if let Some(retried) = &mut self.s.retried {
                 retried.by = Some(name(by));
             }
-            if let Some(failing) = &mut self.s.failing {
-                failing.retries = failing.retries.saturating_add(1);
-            }
+            failing.retries = failing.retries.saturating_add(1);
+            self.s.failing = Some(failing);
             return;
         }
         self.push(Command::AttemptNow);
