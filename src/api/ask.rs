@@ -28,6 +28,7 @@ use dormer_proto::{
 };
 use dormer_views::actions::TRUST_HOST_KEY;
 use dormer_workflows::{Dormer, State};
+pub(crate) use no_effect::ends_of_others;
 use no_effect::{NoEffect, changes_nothing};
 use serde::Deserialize;
 use serde_json::Value;
@@ -115,6 +116,11 @@ impl Body {
     /// Candidate of a plan: a payload's manifest and a layer, as texts.
     pub(crate) fn tried(self) -> (Option<String>, Option<String>) {
         (self.payload, self.layer)
+    }
+
+    /// Name of the requester.
+    pub(super) fn requester(&self) -> &str {
+        self.who.as_deref().unwrap_or_default()
     }
 
     /// Whether the request is only checked.

@@ -20,7 +20,7 @@ use dormer_views::{
         MachineKind, PhaseFailure, Refused, Retried, TemplateDifference, person,
     },
     moment::Moment,
-    rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
+    rollout::{ApprovalMode, Away, Gap, MachineSet, Overridden, Pool, Rollout, Slot, Waiting},
     run::{
         self, EpisodeStatus, Heartbeat, Quarantine, RemoteCommand, RunStatus, Task, TaskFailure,
         TaskPhase,
@@ -39,9 +39,7 @@ const LACKING: &str = "something that dormer itself lacks";
 
 /// View of a machine at the time `now`. `None`: the run is not a machine's.
 pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine> {
-    let State::Machine(state) = &run.state else {
-        return None;
-    };
+    let state = run.state.machine()?;
     let View {
         api,
         name,
@@ -85,10 +83,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     } = state.view();
     let lacks = lacks::of(run, live);
     let status = status(run, live, now);
-    let begins = live.begins(&run.id);
-    // Of a record that an older build wrote, this process knows what it saw itself.
-    let halt_since = halted_since.or_else(|| begins.as_ref()?.halt_since);
-    let phase_since = phase_since.or_else(|| begins?.phase_since);
+    let (halt_since, phase_since) = times(live, &run.id, (halted_since, phase_since));
     let by_itself = || waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
     let waiting_for = waits_outside(&run.id, &status, lacks.is_some()).or_else(by_itself);
     Some(Machine {
@@ -121,10 +116,14 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         machine_conditions: machine_conditions.into_iter().map(condition_view).collect(),
         owner,
         halt: halt.as_ref().map(|halt| halt_view(halt, halt_since)),
-        also_halted: also_halted.iter().map(|it| halt_view(it, None)).collect(),
+        also_halted: also_halted.iter().map(halt_and_since).collect(),
+        set_aside: state.set_aside.iter().map(hold_view).collect(),
         asked: asked.map(asked_view),
         retried: retried.and_then(retried_view),
+        retries: state.failing.as_ref().map_or(0, |it| it.retries),
+        failing_since: state.failing_since().map(Moment),
         ended: Vec::new(),
+        would_end: Vec::new(),
         not_compared: not_compared.map(not_compared_view),
         unserved: unserved.as_ref().map(unserved_view),
         neighbour,
@@ -277,6 +276,17 @@ fn asked_view(asked: machine::Asked) -> Asked {
     }
 }
 
+/// When the halt and the phase began. Of a record that an older build wrote, this process knows what it saw itself.
+fn times(
+    live: &Live,
+    run: &RunId,
+    (halt, phase): (Option<Timestamp>, Option<Timestamp>),
+) -> (Option<Timestamp>, Option<Timestamp>) {
+    let begins = live.begins(run);
+    let halt = halt.or_else(|| begins.as_ref()?.halt_since);
+    (halt, phase.or_else(|| begins?.phase_since))
+}
+
 /// `None`: this build does not know the phase that failed.
 fn retried_view(retried: machine::Retried) -> Option<Retried> {
     let failed = MachinePhase::of_id(&retried.failed)?;
@@ -285,6 +295,18 @@ fn retried_view(retried: machine::Retried) -> Option<Retried> {
         by: retried.by,
         failure: failure_view(failed, retried.failure),
     })
+}
+
+/// A hold that a person's request has set aside.
+fn hold_view(hold: &machine::Hold) -> Halt {
+    let held = machine::Halt::Held {
+        by: hold.by.clone(),
+    };
+    halt_view(&held, hold.at)
+}
+
+fn halt_and_since((halt, since): &(machine::Halt, Option<Timestamp>)) -> Halt {
+    halt_view(halt, *since)
 }
 
 fn halt_view(halt: &machine::Halt, since: Option<Timestamp>) -> Halt {
@@ -308,9 +330,7 @@ pub fn rollout(
     live: &Live,
     now: Timestamp,
 ) -> Option<Rollout> {
-    let State::Rollout(state) = &run.state else {
-        return None;
-    };
+    let state = run.state.rollout()?;
     let name = |uid: &str| known.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
     let named = |uids: Vec<String>| uids.iter().map(|uid| name(uid)).collect();
@@ -401,10 +421,15 @@ pub fn rollout(
         halted: view.halted,
         payload: view.payload,
         rollback: view.rollback,
+        overridden: view.overridden.map(overridden),
         machine_sets: view.machine_sets.into_iter().map(machine_set).collect(),
         waiting_for,
         status,
     })
+}
+
+fn overridden((spec_payload, by): (String, String)) -> Overridden {
+    Overridden { spec_payload, by }
 }
 
 fn machine_set(set: rollout::SetView) -> MachineSet {
@@ -509,12 +534,20 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
         since: since.map(Moment),
         since_seconds: since.map(|since| now.since_ms(since) / 1_000),
         until: until.into(),
-        failure: failure.map(|failure| TaskFailure {
-            code: failure.code.clone(),
-            message: failure.message.clone(),
-            log: failure.log.clone(),
-        }),
+        failure: failure.map(task_failure),
+        last_failure: match &task.phase {
+            Phase::InFlight { .. } => task.last.as_ref().map(task_failure),
+            Phase::Waiting { .. } => None,
+        },
         heartbeat: None,
+    }
+}
+
+fn task_failure(failure: &message::Failure) -> TaskFailure {
+    TaskFailure {
+        code: failure.code.clone(),
+        message: failure.message.clone(),
+        log: failure.log.clone(),
     }
 }
 

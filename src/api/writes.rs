@@ -27,6 +27,10 @@ pub(super) async fn machine(
     let wish = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
     let before = stops(&run);
+    let others = match (action == RESUME.name, body.is_dry_run()) {
+        (true, true) => ask::ends_of_others(&run, api.ports.now(), &body),
+        _ => Vec::new(),
+    };
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
@@ -36,6 +40,8 @@ pub(super) async fn machine(
     )
     .await?;
     let Json(mut shown) = api.shown_machine(&run)?;
+    let ends = shown.halts().filter(|it| others.contains(&it.text));
+    shown.would_end = ends.map(|it| it.text_at(api.ports.now())).collect();
     if action == RESUME.name {
         let still = stops(&run);
         shown.ended = before

@@ -29,14 +29,21 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// What to say instead of a request that would repeat what holds already. `None`: it would change something.
-fn already(action: &str, machine: &machine::Machine) -> Option<String> {
-    let halt = machine.halt.as_ref()?;
-    let same = match action {
-        "hold" => halt.kind == HaltKind::Held,
+fn already(action: &str, machine: &machine::Machine, user: &str) -> Option<String> {
+    let same = |halt: &&machine::Halt| match action {
+        // Another person's hold is one more.
+        "hold" => halt.kind == HaltKind::Held && is_by(halt, user),
         "pause" => halt.kind == HaltKind::Paused,
         _ => false,
     };
-    same.then(|| format!("{}: already {}", machine.name, halt.text))
+    let halt = machine.halts().find(same)?;
+    Some(format!("{}: already {}", machine.name, halt.text))
+}
+
+/// Whether the person began that halt.
+fn is_by(halt: &machine::Halt, person: &str) -> bool {
+    let by = halt.by.as_deref().unwrap_or_default();
+    by.split_once(": ").map_or(by, |(who, _)| who) == person
 }
 
 /// Arguments of an action on machines.
@@ -76,7 +83,7 @@ impl Machine {
         let server = self.request.to.server()?;
         if let [only] = self.machines.as_slice() {
             let machine = machines::machine(&server, only).await?;
-            if let Some(text) = already(action.name, &machine) {
+            if let Some(text) = already(action.name, &machine, &self.request.body().who) {
                 return Ok(text);
             }
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
@@ -86,6 +93,10 @@ impl Machine {
                 checked.map_err(|failure| failure.about(&machine.name))?;
             }
             let chosen = std::slice::from_ref(&machine);
+            let ends = self.request.ends_of_others(&server, action, chosen).await?;
+            if let Some(question) = &ends {
+                self.request.asked(question)?;
+            }
             meanwhile::warn(&server, action, chosen).await;
             self.request
                 .confirm(&format!("{} {}", action.name, machine.name), risk)?;
@@ -119,6 +130,13 @@ impl Machine {
         }
         meanwhile::warn(&server, action, &chosen).await;
         let what = summary(action, &chosen);
+        let ends = self
+            .request
+            .ends_of_others(&server, action, &chosen)
+            .await?;
+        if let Some(question) = &ends {
+            self.request.asked(question)?;
+        }
         match risk {
             Risk::None if self.machines.is_empty() => self.request.asked(&format!("{what}."))?,
             risk => self.request.confirm(&what, risk)?,
@@ -433,13 +451,14 @@ mod tests {
         };
         let held = halted("held", "held by ann");
         assert_eq!(
-            already("hold", &held).as_deref(),
+            already("hold", &held, "ann").as_deref(),
             Some("win-1: already held by ann")
         );
-        assert_eq!(already("pause", &held), None);
-        assert_eq!(already("resume", &held), None);
-        assert!(already("pause", &halted("paused", "paused by ann")).is_some());
-        assert_eq!(already("hold", &machine_with(json!({}))), None);
+        assert_eq!(already("hold", &held, "bob"), None, "his is one more");
+        assert_eq!(already("pause", &held, "ann"), None);
+        assert_eq!(already("resume", &held, "ann"), None);
+        assert!(already("pause", &halted("paused", "paused by ann"), "bob").is_some());
+        assert_eq!(already("hold", &machine_with(json!({})), "ann"), None);
         assert_eq!(in_history("win-1", 41, 41), Ok(()));
         for to in [0, 42] {
             let refused = in_history("win-1", to, 41).unwrap_err().to_string();

@@ -165,10 +165,13 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "waitingFor",
             "asked",
             "retried",
+            "retries",
+            "failingSince",
             "quarantine",
             "downSince",
             "halt",
             "alsoHalted",
+            "setAside",
             "halted",
             "held",
             "heldCure",
@@ -177,6 +180,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "lacks",
             "neighbour",
             "rollback",
+            "overridden",
             "deleting",
         ],
     ),
@@ -568,10 +572,11 @@ mod tests {
                 .iter()
                 .any(|(_, keys)| keys.contains(&key.as_str()))
         };
-        // An answer to an action has the last one.
-        let rest = known
-            .iter()
-            .filter(|key| !named(key) && !SAID.contains(&key.as_str()) && *key != "ended");
+        // Answers to actions have the last ones.
+        let rest = known.iter().filter(|key| {
+            let answers = ["ended", "wouldEnd"];
+            !named(key) && !SAID.contains(&key.as_str()) && !answers.contains(&key.as_str())
+        });
         assert_eq!(rest.collect::<Vec<_>>(), [""; 0]);
     }
 

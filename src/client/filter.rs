@@ -48,9 +48,10 @@ impl Filter {
     pub(super) fn takes(&self, item: &impl Item) -> bool {
         let state = |wanted: &String| {
             let urgency = item.urgency().map(Listed::id);
-            [item.state(), item.halt(), urgency]
+            [item.state(), urgency]
                 .into_iter()
                 .flatten()
+                .chain(item.halts())
                 .any(|it| it.eq_ignore_ascii_case(wanted))
         };
         let pool = |wanted: &String| item.pool() == Some(wanted);
@@ -248,8 +249,8 @@ impl Term {
             "code" => same_code(&found, &self.value),
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
             "state" => {
-                let others = [item.halt(), item.urgency().map(Listed::id)];
-                same(&found) || others.into_iter().flatten().any(same)
+                let urgency = item.urgency().map(Listed::id);
+                same(&found) || item.halts().into_iter().chain(urgency).any(same)
             }
             "version" => {
                 let before_hash = found.rsplit_once('-').map(|(number, _)| number);
@@ -383,6 +384,11 @@ mod tests {
             assert!(by(&format!("state={state}")).takes(&held), "{state}");
         }
         assert!(!of_state("paused").takes(&held));
+        let both = json!({"halt": {"kind": "paused", "by": "bob", "text": "paused by bob"},
+            "alsoHalted": [{"kind": "held", "by": "ann", "text": "held by ann"}]});
+        let both = machine_with(both);
+        assert!(of_state("held").takes(&both) && of_state("paused").takes(&both));
+        assert!(by("state=held").takes(&both));
         for word in ["held", "paused", "ignored", "Halted", "stuck", "Joined"] {
             assert!(names().contains(&word), "{word}");
         }

@@ -168,9 +168,9 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
         None
     }
 
-    /// Kind of its halt, by which `--state` finds it as well.
-    fn halt(&self) -> Option<&str> {
-        None
+    /// Kinds of its halts, by which `--state` finds it as well.
+    fn halts(&self) -> Vec<&str> {
+        Vec::new()
     }
 
     /// Values that `--state` may have for such items; empty if any may occur.
@@ -282,8 +282,8 @@ impl Item for Machine {
         Some(self.state.id())
     }
 
-    fn halt(&self) -> Option<&str> {
-        self.halt.as_ref().map(|it| it.kind.id())
+    fn halts(&self) -> Vec<&str> {
+        Self::halts(self).map(|it| it.kind.id()).collect()
     }
 
     fn states() -> Vec<&'static str> {
@@ -442,16 +442,17 @@ pub(super) fn holders(rollout: &Rollout) -> String {
 impl Item for Rollout {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.pool.clone()),
-        Column::new("STATE", |it| it.state.to_string()),
+        Column::new("STATE", |it| trouble::word_of(it).to_owned()),
         Column::new("MEMBERS", |it| it.members.to_string()),
         Column::new("JOINED", |it| it.joined.to_string()),
         Column::new("FAILED", |it| it.failed.to_string()),
         Column::new("UNAVAILABLE", |it| it.unavailable.to_string()),
         Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
-        Column::new("HOLDER", holders),
+        Column::new("HOLDER", |it| it.places().join(", ")),
         Column::new("WAITING FOR", |it| {
             let still = trouble::stands_still(it);
-            optional(&still.or_else(|| it.waiting_for.clone()))
+            let still = still.or_else(|| it.waiting_for.clone());
+            optional(&still.or_else(|| it.direction()))
         }),
         Column::wide("TOKEN", |it| it.token.to_string()),
         Column::wide("SINCE", |it| span(it.status.since_seconds)),
@@ -583,6 +584,43 @@ mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
     use serde_json::{Value, json};
+
+    #[test]
+    fn who_takes_a_place_and_how_the_rollout_is_are_named() {
+        let column = |name: &str, rollout: &Rollout| {
+            let column = Rollout::COLUMNS.iter().find(|it| it.heading == name);
+            (column.expect("a column").cell)(rollout)
+        };
+        let slot = json!({"token": 4, "holder": "a", "name": "win-a", "marked": false, "seq": 3,
+            "since": "2026-11-21T07:00:00.000Z", "waitsFor": null});
+        let mut drained = slot.clone();
+        drained["stopped"] = json!("drained by ann");
+        let mut gone = slot.clone();
+        gone["vacant"] = json!(true);
+        let cordoned = json!([{"uid": "b", "name": "win-b", "why": "cordoned"}]);
+        for (fields, state, holder) in [
+            (json!({}), "Open", ""),
+            (json!({"slots": [slot]}), "Running", "win-a"),
+            (
+                json!({"slots": [drained], "maxUnavailable": 1}),
+                "Stopped",
+                "win-a",
+            ),
+            (json!({"slots": [gone]}), "Open", "win-a (gone)"),
+            (json!({"away": cordoned}), "Open", "win-b (cordoned)"),
+        ] {
+            let rollout = rollout_with(fields);
+            assert_eq!(column("STATE", &rollout), state, "{rollout:?}");
+            assert_eq!(column("HOLDER", &rollout), holder, "{rollout:?}");
+        }
+        let back = json!({"payload": "11.0.0", "overridden": {"specPayload": "11.1.0", "by": "ann: the weekend"}});
+        let back = column("WAITING FOR", &rollout_with(back));
+        assert!(
+            back.starts_with("rolled back to 11.0.0 instead of 11.1.0"),
+            "{back}"
+        );
+        assert!(back.ends_with("kubectl edit windowspool windows"), "{back}");
+    }
 
     #[test]
     fn a_kind_may_bring_a_name_and_only_its_own_kind_is_taken_off() {

@@ -333,6 +333,7 @@ mod tests {
     /// Open task with progress reported by `w2`.
     fn reported(attempt: u64) -> run::Task {
         run::Task {
+            last_failure: None,
             task: "machine/u@12.0".into(),
             run: "machine/u".into(),
             name: "converge-host".into(),

@@ -411,7 +411,7 @@ impl Found {
         let first = format!(
             "  Rollout {} is {}: {}",
             rollout.pool,
-            rollout.state,
+            trouble::word_of(rollout),
             numbers.join(", ")
         );
         let holding = rollout.holders().count();
@@ -421,7 +421,12 @@ impl Found {
         });
         let waits = rollout.waiting_for.as_ref();
         let waits = waits.map(|what| format!("    The next grant waits for {what}"));
-        [Some(first), holds, waits].into_iter().flatten().collect()
+        let back = rollout.direction();
+        let back = back.map(|text| format!("    It is {text}"));
+        [Some(first), back, holds, waits]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Machines that change without trouble, by phase.
@@ -566,7 +571,7 @@ mod tests {
                 "marked": false, "seq": 20, "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
         let text = found(&machines, rollout).lines(usize::MAX, false);
         for line in [
-            "  Rollout windows is Open: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
+            "  Rollout windows is Running: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
             "    demo-x7k2p-windows-worker-us-east-1a-vn94g holds the lease",
             "    The next grant waits for a slot: at most 1 machine may be unavailable",
             "  v1: carried by 2 machines, desired on 0",

@@ -1,13 +1,13 @@
 //! Action buttons of a machine's page.
 
-use super::page::{Weight, button, why};
+use super::page::{Weight, button_after, why};
 use dormer_proto::{
     machine::Signal as Wish,
     phase::{Listed, MachinePhase, MachineState},
     work::Signal,
 };
 use dormer_views::actions::{ACTIONS, Action, ActionTarget};
-use dormer_views::machine::Machine;
+use dormer_views::machine::{HaltKind, Machine};
 use maud::{Markup, html};
 
 /// Buttons for the machine's present state, with a field for the reason. The first one is emphasised, and actions that
@@ -16,13 +16,9 @@ pub(super) fn section(machine: &Machine) -> Markup {
     let path = format!("machines/{}/actions", machine.uid);
     let shown = |action: &Action, weight| {
         let path = format!("{path}/{}", action.name);
-        button(
-            &path,
-            action,
-            &machine.name,
-            against(action, machine),
-            weight,
-        )
+        let loss = loss(action, machine);
+        let against = against(action, machine);
+        button_after(&path, action, &machine.name, against, weight, loss)
     };
     let (first, others): (Vec<&Action>, Vec<&Action>) = ACTIONS
         .iter()
@@ -43,6 +39,16 @@ pub(super) fn section(machine: &Machine) -> Markup {
             }
             (why())
         }
+    }
+}
+
+/// What a person confirms first: the loss of a dangerous action; of a resume, whose stops it ends.
+fn loss(action: &Action, machine: &Machine) -> Option<String> {
+    let by_people = machine.halts().filter(|it| it.by.is_some());
+    let by_people: Vec<&str> = by_people.map(|it| it.text.as_str()).collect();
+    match &action.signal {
+        Some(Signal::Machine(Wish::Resume)) if !by_people.is_empty() => Some(by_people.join("; ")),
+        _ => action.danger.map(str::to_owned),
     }
 }
 
@@ -74,7 +80,9 @@ fn fits(action: &Action, machine: &Machine) -> bool {
         Wish::Approve => machine.phase == MachinePhase::ApprovalWait,
         Wish::Abort => machine.token.is_some(),
         Wish::Resume => halted,
-        Wish::Pause | Wish::Hold => !halted,
+        // Another person's hold is one more.
+        Wish::Hold => !halted || machine.halts().all(|it| it.kind == HaltKind::Held),
+        Wish::Pause => !halted,
         Wish::Remove => machine.token.is_none(),
         // A fingerprint is typed by anyone who compared it elsewhere: dormer trust-host-key.
         Wish::TrustHostKey { .. } => false,
@@ -140,8 +148,12 @@ pub(super) mod tests {
             owner: None,
             halt: None,
             also_halted: Vec::new(),
+            set_aside: Vec::new(),
+            would_end: Vec::new(),
             asked: None,
             retried: None,
+            retries: 0,
+            failing_since: None,
             ended: Vec::new(),
             not_compared: None,
             unserved: None,

@@ -71,7 +71,7 @@ impl StateFilter {
     fn takes(&self, item: &Item) -> bool {
         match self {
             Self::Stuck => item.is_stuck(),
-            Self::Halted(kind) => (item.machine.halt.as_ref()).is_some_and(|it| it.kind == *kind),
+            Self::Halted(kind) => item.machine.halts().any(|it| it.kind == *kind),
             Self::In(state) => item.machine.state == *state,
             Self::Unknown(_) => false,
         }

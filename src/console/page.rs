@@ -327,13 +327,25 @@ pub(super) fn button(
     against: Option<u64>,
     weight: Weight,
 ) -> Markup {
-    let danger = action.danger;
+    let danger = action.danger.map(str::to_owned);
+    button_after(path, action, of, against, weight, danger)
+}
+
+/// Button like [`button`], with a confirmation of `danger`.
+pub(super) fn button_after(
+    path: &str,
+    action: &Action,
+    of: &str,
+    against: Option<u64>,
+    weight: Weight,
+    danger: Option<String>,
+) -> Markup {
     let name = verb(action);
     html! {
-        button.primary[weight == Weight::Primary].danger[danger.is_some()] type="button" title=(action.what)
+        button.primary[weight == Weight::Primary].danger[action.danger.is_some()] type="button" title=(action.what)
             data-key=(format!("{}-{path}", action.name))
             data-post=(format!("/api/v1/{path}")) data-against=[against]
-            data-what=[danger.map(|_| format!("{name} {of}?"))]
+            data-what=[danger.as_ref().map(|_| format!("{name} {of}?"))]
             data-yes=(format!("{name} {}", action.on.name()))
             data-done=(format!("{name} accepted"))
             data-danger=[danger.map(|danger| format!("{}: {danger}.", action.what))] {
@@ -424,6 +436,7 @@ mod tests {
             unit: "bytes".into(),
         };
         let task = Task {
+            last_failure: None,
             task: "machine/u@3.0".into(),
             run: "machine/u".into(),
             name: "converge-host".into(),

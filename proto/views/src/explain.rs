@@ -120,7 +120,10 @@ pub fn explanation(
         None => machine.state.to_string(),
     };
     let waits = || waits_for(machine).map(|text| dotless(&text).to_owned());
-    let cause = known.as_ref().map(|it| it.text.clone()).or_else(waits);
+    let gone = machine.reason.clone();
+    let gone = gone.filter(|_| machine.state == MachineState::Gone);
+    let cause = known.as_ref().map(|it| it.text.clone());
+    let cause = cause.or_else(waits).or(gone);
     // Headline, cause and next attempt already contain the first sentences.
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     let next = known.as_ref().and_then(|it| it.next.clone());
@@ -196,7 +199,10 @@ fn known_cause(
     // A phase that waits for a person has a cause of its own.
     let is_late = |it: &&Trouble| machine.phase.id() == it.code && it.urgency != Urgency::Person;
     // The present attempt says more than the failure before the retry.
-    let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
+    let attempted = machine
+        .tasks
+        .iter()
+        .any(|task| task.newest_failure().is_some());
     let is_retried = trouble::is_retried(machine);
     let failing = failing.filter(|_| attempted || !is_retried);
     let retried_first = !is_retried || !attempted;
@@ -663,6 +669,7 @@ pub(crate) mod tests {
     fn a_running_attempt_is_explained_with_its_progress() {
         let since = Moment(Timestamp(1_000_000));
         let task = Task {
+            last_failure: None,
             task: "machine/u@3.0".into(),
             run: "machine/u".into(),
             name: "converge-host".into(),
@@ -695,6 +702,7 @@ pub(crate) mod tests {
             log: None,
         };
         let task = Task {
+            last_failure: None,
             attempts_max: 65_535,
             ends: None,
             failure: Some(failure),

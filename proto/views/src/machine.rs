@@ -2,7 +2,7 @@
 
 use crate::{
     lacks::Lack,
-    moment::Moment,
+    moment::{Moment, age},
     open_enum::OpenEnum,
     run::{RunStatus, Task, TaskFailure, TaskPhase},
 };
@@ -108,18 +108,30 @@ pub struct Machine {
     pub owner: Option<String>,
     /// Halt of the machine, if a person stopped it.
     pub halt: Option<Halt>,
-    /// Further halts. A resume ends a pause and a hold together.
+    /// Further halts. A resume ends all of them; of several people's holds, first the caller's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_halted: Vec<Halt>,
+    /// Holds that a person's drain or replacement has set aside. They are in force again when that has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<Halt>,
     /// What a person asked for that needs the lease, until that is done or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
     /// Failure of the step that is tried again, until that step has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,
+    /// How often a person has retried the step that failed or is tried again.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub retries: u32,
+    /// When that step failed first, if it was retried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<Moment>,
     /// In the answer to a resume: what that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
+    /// In the answer to a checked resume: what it would end that other people began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_end: Vec<String>,
     /// Why its host could not be compared with what is desired, the last time.
     #[serde(default)]
     pub not_compared: Option<TaskFailure>,
@@ -156,6 +168,19 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// That its step failed again: `failed again after 2 retries since 08:02 UTC`. `None`: it failed once.
+    pub fn failed_again(&self, now: Timestamp) -> Option<String> {
+        let since = self.failing_since.filter(|_| self.retries > 0)?;
+        let times = match self.retries {
+            1 => "a retry".to_owned(),
+            count => format!("{count} retries"),
+        };
+        Some(format!(
+            "failed again after {times} since {}",
+            since.clock(now)
+        ))
+    }
+
     /// Whether it was made from an earlier template of its MachineSet, such as one with another image.
     #[must_use]
     pub fn outdated(&self) -> bool {
@@ -441,6 +466,28 @@ pub struct Halt {
     /// Time at which it began; absent if an older build wrote that record, and the dormer process that answers did not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Moment>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Halt {
+    /// Who, since when and why: `held by ann for 3 hours: a new disk`.
+    pub fn text_at(&self, now: Timestamp) -> String {
+        let (Some(by), Some(Moment(since))) = (&self.by, &self.since) else {
+            return self.text.clone();
+        };
+        let who = by.split_once(": ").map_or(by.as_str(), |(who, _)| who);
+        let aged = age(now.0.saturating_sub(since.0) / 1_000);
+        let named = format!(" by {who}");
+        self.text
+            .replacen(&named, &format!("{named} for {aged}"), 1)
+    }
 }
 
 /// List of machines, with prerequisites that dormer lacks.

@@ -59,6 +59,9 @@ pub struct Rollout {
     pub payload: Option<String>,
     /// Last rollback that a person requested, and its progress.
     pub rollback: Option<String>,
+    /// Rollback that is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<Overridden>,
     /// MachineSets that its Machines come from.
     pub machine_sets: Vec<MachineSet>,
     /// What the next grant waits for; null if no machine waits, or if the next decision grants.
@@ -73,6 +76,16 @@ pub struct Rollout {
     /// Where it is in its life.
     #[serde(flatten)]
     pub status: RunStatus,
+}
+
+/// Rollback that is in force: its payload replaces the spec's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Overridden {
+    /// `spec.payload`. Another value ends the rollback.
+    pub spec_payload: String,
+    /// Person who asked for it, and reason.
+    pub by: String,
 }
 
 /// Multiple of the usual duration at which a turn counts as late.
@@ -130,6 +143,37 @@ pub struct Slot {
 }
 
 impl Rollout {
+    /// Direction of a rollback that is in force, and how it ends: `rolling back to 11.0.0, and spec.payload is 11.1.0`.
+    pub fn direction(&self) -> Option<String> {
+        let Overridden { spec_payload, by } = self.overridden.as_ref()?;
+        let to = self.payload.as_deref().unwrap_or("another payload");
+        let how = match self.slots.is_empty() && self.queue.is_empty() {
+            true => "rolled back",
+            false => "rolling back",
+        };
+        Some(format!(
+            "{how} to {to} instead of {spec_payload} (spec.payload), asked for by {by}; to go forward, write another \
+             spec.payload: kubectl edit windowspool {}",
+            self.pool
+        ))
+    }
+
+    /// Machines that take the places of `maxUnavailable`: who holds a lease, whose slot waits for the machine in its place,
+    /// and who is out of service without a lease, each of those with its cause.
+    pub fn places(&self) -> Vec<String> {
+        let slots = self.slots.iter().map(|slot| match slot.vacant {
+            true => format!("{} (gone)", slot.name),
+            false => slot.name.clone(),
+        });
+        let has_slot = |uid: &str| self.slots.iter().any(|slot| slot.holder == uid);
+        let away = self.away.iter().filter(|it| !has_slot(&it.uid));
+        let away = away.map(|it| {
+            let why = it.why.id();
+            format!("{} ({why})", it.name)
+        });
+        slots.chain(away).collect()
+    }
+
     /// Slots whose machines hold the lease. The machine of another slot is gone.
     pub fn holders(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(|slot| !slot.vacant)

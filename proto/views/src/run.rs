@@ -129,11 +129,19 @@ pub struct Task {
     pub until: Moment,
     /// Why the last attempt failed.
     pub failure: Option<TaskFailure>,
+    /// Why the attempt before the present one failed, while the present one runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<TaskFailure>,
     /// Latest heartbeat of the worker, if this process has received one.
     pub heartbeat: Option<Heartbeat>,
 }
 
 impl Task {
+    /// Failure of its newest attempt that has ended. It is known until an attempt succeeds.
+    pub fn newest_failure(&self) -> Option<&TaskFailure> {
+        self.failure.as_ref().or(self.last_failure.as_ref())
+    }
+
     /// The most attempts, where there is a limit.
     pub fn limit(&self) -> Option<u64> {
         Some(self.attempts_max).filter(|max| *max < u64::from(u16::MAX))

@@ -1,5 +1,6 @@
 //! Requests that would change nothing: why, in the words of the answer.
 
+use super::Body;
 use crate::run_cache::SharedRun;
 use dormer_engine_core::{Command, Decision, Input, Now, Sender, TaskPhase, Workflow};
 use dormer_proto::{
@@ -13,7 +14,7 @@ use dormer_proto::{
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{
     Dormer, State,
-    machine::{self as machine_run, How, LeasedRequest, Phase},
+    machine::{self as machine_run, Halt, How, LeasedRequest, Phase},
 };
 
 /// How a person reads a host's key on the host itself.
@@ -87,6 +88,38 @@ pub(super) fn changes_nothing(
     }
 }
 
+/// Stops of the machine that a resume of this requester would end, and that other people began.
+pub(crate) fn ends_of_others(run: &SharedRun, now: Timestamp, body: &Body) -> Vec<String> {
+    let who = body.requester();
+    let signalled = Input::Signalled {
+        from: Sender::Person {
+            who: who.to_owned(),
+            why: String::new(),
+        },
+        signal: Signal::Machine(machine::Signal::Resume),
+    };
+    let now = Now {
+        run: &run.id,
+        seq: run.seq.next(),
+        at: now,
+    };
+    let after = Dormer::decide(now, run.state.clone(), signalled).state;
+    let (Some(before), Some(after)) = (run.state.machine(), after.machine()) else {
+        return Vec::new();
+    };
+    let still = after.halts();
+    let of_others = |halt: &Halt| match halt {
+        Halt::Paused { by } | Halt::Held { by } => {
+            let person = by.split_once(": ").map_or(by.as_str(), |(who, _)| who);
+            person != who && person != "dormer"
+        }
+        Halt::Ignored => false,
+    };
+    let ended = before.halts().into_iter();
+    let ended = ended.filter(|it| !still.contains(it) && of_others(it));
+    ended.map(|it| it.to_string()).collect()
+}
+
 /// Whether a command changes the run: nothing is made due where nothing waits.
 fn has_effect(run: &SharedRun, command: &Command<Dormer>) -> bool {
     let waits = |phase: &TaskPhase| matches!(phase, TaskPhase::Waiting { .. });
@@ -113,15 +146,16 @@ fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<
     let why = match signal {
         Signal::Retry => return same_key_again(state),
         Signal::Approve => unapprovable(state),
-        Signal::Recreate => replaced_already(state),
-        Signal::Drain => drained_already(state),
+        Signal::Recreate => replaced_already(state).or_else(|| deleted_already(state)),
+        Signal::Drain => deleted_already(state).or_else(|| drained_already(state)),
         Signal::TrustHostKey { fingerprint: key } => {
             let same = state.host.pin.as_deref().map(fingerprint);
             let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
-            match (same, state.phase.id() == MachinePhase::Failed) {
-                (true, false) => Some(format!("the host key {key} is already trusted")),
-                // The host may have its earlier key again: the step continues.
-                (true, true) => None,
+            match (same, key_at_the_host(state)) {
+                (true, Some(shown)) if !shown.ends_with(key.as_str()) => {
+                    return Some(earlier_key(state, key, &shown));
+                }
+                (true, _) => Some(format!("the host key {key} is already trusted")),
                 (false, _) => not_shown(state, key),
             }
         }
@@ -166,10 +200,54 @@ fn same_key_again(state: &machine_run::State) -> Option<NoEffect> {
         ),
         remedy: Some(format!(
             "compare the key on the host itself ({KEY_ON_THE_HOST}), and then: dormer trust-host-key {name} \
-             --fingerprint SHA256:… --why REASON\nThe step then continues; if the host has its earlier key again, give \
-             the fingerprint of that one"
+             --fingerprint SHA256:… --why REASON\nThe step then continues. {}",
+            earlier_key_is_back(name)
         )),
     })
+}
+
+/// What to do where the host has the key again that dormer trusts.
+fn earlier_key_is_back(name: &str) -> String {
+    format!(
+        "If the host has its earlier key again, dormer reset {name} --to RECORD repeats the step; dormer history {name} \
+         lists the records"
+    )
+}
+
+/// Refusal of the key that dormer trusts already, while the host shows another: nothing would change.
+fn earlier_key(state: &machine_run::State, key: &str, shown: &str) -> NoEffect {
+    let name = state
+        .machine
+        .as_ref()
+        .map_or("MACHINE", |it| &it.machine.name);
+    NoEffect {
+        why: format!(
+            "dormer trusts {key} already, and the host shows {shown}: nothing would change"
+        ),
+        remedy: Some(format!(
+            "compare the key on the host itself ({KEY_ON_THE_HOST}). If {shown} is right: dormer trust-host-key {name} \
+             --fingerprint {shown} --why REASON\n{}",
+            earlier_key_is_back(name)
+        )),
+    }
+}
+
+/// Key that the host showed instead of the one that dormer trusts, when a task failed or a comparison did.
+fn key_at_the_host(state: &machine_run::State) -> Option<String> {
+    let view = state.view();
+    let failed = view
+        .failure
+        .as_ref()
+        .map(|(_, it)| (&it.code, &it.shown_key));
+    let compared = state
+        .not_compared
+        .as_ref()
+        .map(|it| (&it.code, &it.shown_key));
+    let changed = [failed, compared]
+        .into_iter()
+        .flatten()
+        .find(|(code, _)| *code == "HostKeyChanged");
+    changed.and_then(|(_, shown)| shown.clone())
 }
 
 /// The fingerprint alone, without the key's type before it.
@@ -191,6 +269,30 @@ fn replaced_already(state: &machine_run::State) -> Option<String> {
     }
     asked_already(state, LeasedRequest::Recreate)
         .then(|| "its replacement is already accepted, and waits for the rollout's lease".into())
+}
+
+/// Why a drain or a replacement comes too late: the Machine is being deleted, and Kubernetes takes no deletionTimestamp back.
+fn deleted_already(state: &machine_run::State) -> Option<String> {
+    let phase = state.phase.id();
+    let deleting = state.machine.as_ref().is_some_and(|it| it.deleting);
+    let gone = matches!(
+        phase,
+        MachinePhase::Vanishing
+            | MachinePhase::Leaving
+            | MachinePhase::ClosingGone
+            | MachinePhase::ReplacementWait
+    );
+    let object = if state.own_host() {
+        "WindowsHost"
+    } else {
+        "Machine"
+    };
+    (deleting || gone).then(|| {
+        format!(
+            "too late: its {object} is already being deleted, and dormer drains it before it goes ({})",
+            phase.text()
+        )
+    })
 }
 
 /// Why a drain is no news: it is done, or accepted already.
@@ -442,11 +544,69 @@ mod tests {
         let trust = machine::Signal::TrustHostKey {
             fingerprint: "SHA256:old".into(),
         };
-        assert_eq!(
-            refused_of(state, trust),
-            None,
-            "it has its earlier key again"
+        // The key before the change: nothing would change.
+        let why = refused_of(state, trust).unwrap_or_default();
+        assert!(
+            why.contains(&shown) && why.contains("trusts SHA256:old already"),
+            "{why}"
         );
+    }
+
+    #[test]
+    fn a_drain_or_a_replacement_of_a_machine_that_is_deleted_comes_too_late() {
+        for signal in [machine::Signal::Drain, machine::Signal::Recreate] {
+            for phase in [Phase::Vanishing, Phase::Leaving, Phase::ReplacementWait] {
+                let leaves = Machine {
+                    phase: phase.clone(),
+                    ..Machine::default()
+                };
+                let why = refused_of(leaves, signal.clone()).unwrap_or_default();
+                assert!(why.contains("already being"), "{phase:?}: {why}");
+            }
+            let fact = machine::MachineFact {
+                deleting: true,
+                ..machine::MachineFact::default()
+            };
+            let deleting = Machine {
+                machine: Some(fact),
+                phase: Phase::Serving,
+                ..Machine::default()
+            };
+            let why = refused_of(deleting, signal).unwrap_or_default();
+            assert!(
+                why.starts_with("too late: its Machine is already being deleted"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_resume_names_what_it_would_end_of_other_people() {
+        let hold = |by: &str| machine_run::Hold {
+            by: by.into(),
+            at: None,
+        };
+        let of = |state: Machine, who: &str| {
+            let body = Body {
+                who: Some(who.into()),
+                ..Body::default()
+            };
+            ends_of_others(&Arc::new(run_in(state)), Timestamp(1), &body)
+        };
+        let held = Machine {
+            phase: Phase::Serving,
+            held: Some("ann: a new disk".into()),
+            ..Machine::default()
+        };
+        assert_eq!(of(held.clone(), "ann"), Vec::<String>::new());
+        assert_eq!(of(held.clone(), "bob"), ["held by ann: a new disk"]);
+        let both = Machine {
+            also_held: vec![hold("bob")],
+            ..held
+        };
+        assert_eq!(of(both.clone(), "bob"), Vec::<String>::new());
+        let all = ["held by ann: a new disk", "held by bob"];
+        assert_eq!(of(both, "carl"), all);
     }
 
     #[test]

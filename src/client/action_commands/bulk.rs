@@ -74,7 +74,7 @@ impl<'a> Bulk<'a> {
         let mut answers = Vec::new();
         let mut lost = None;
         for machine in machines {
-            if let Some(text) = already(self.action.name, machine) {
+            if let Some(text) = already(self.action.name, machine, &self.request.body().who) {
                 terminal::warn(text);
                 continue;
             }

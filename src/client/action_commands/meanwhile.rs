@@ -7,8 +7,8 @@ use crate::{
 };
 use dormer_proto::phase::Unavailable;
 use dormer_views::{
-    actions::{Action, Lease},
-    machine::Machine,
+    actions::{Action, DRAIN, Lease},
+    machine::{HaltKind, Machine},
     rollout::Rollout,
 };
 use std::collections::BTreeSet;
@@ -38,13 +38,18 @@ pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
     }
 }
 
-/// Who keeps the machine as it is, and wants no upgrade of it. The action ends that.
+/// Who keeps the machine as it is, and wants no upgrade of it. The action ends that; a drain sets a hold aside.
 fn halted(action: &Action, machine: &Machine) -> Option<String> {
     let by_people = machine.halts().filter(|halt| halt.by.is_some());
     let all: Vec<&str> = by_people.map(|halt| halt.text.as_str()).collect();
+    let paused = machine.halts().any(|it| it.kind == HaltKind::Paused);
+    let does = match action.name == DRAIN.name && !paused {
+        true => "sets that aside until it is resumed",
+        false => "ends that",
+    };
     (!all.is_empty()).then(|| {
         format!(
-            "{}: {}. {} ends that: ask them first",
+            "{}: {}. {} {does}: ask them first",
             machine.name,
             all.join("; "),
             action.name
@@ -99,6 +104,13 @@ mod tests {
         assert_eq!(
             halted(&RECREATE, &machine_with(held)).as_deref(),
             Some("win-1: held by ann: memory dump. recreate ends that: ask them first")
+        );
+        let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
+        assert_eq!(
+            halted(&DRAIN, &machine_with(held)).as_deref(),
+            Some(
+                "win-1: held by ann: memory dump. drain sets that aside until it is resumed: ask them first"
+            )
         );
         let labelled = json!({"halt": {"kind": "ignored", "by": null, "text": "ignored"}});
         assert_eq!(halted(&RECREATE, &machine_with(labelled)), None);

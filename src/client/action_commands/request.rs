@@ -1,10 +1,10 @@
 //! Request of an action: the arguments that all of them share, the body that is sent, and the answer in words.
 
-use crate::{Failure, To, answer::Answer, server::Server, terminal};
+use crate::{Failure, To, answer::Answer, machines::path_of, server::Server, terminal};
 use clap::Args;
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
-    actions::{ABORT, Action, REMOVE, RETRY},
+    actions::{ABORT, Action, REMOVE, RESUME, RETRY},
     any_run::AnyRun,
     machine::Machine,
 };
@@ -134,6 +134,35 @@ impl RequestArgs {
         server.post::<Value>(path, &body).await.map(|_| ())
     }
 
+    /// Question before a resume ends what other people began. `None`: it ends nothing of theirs, or `--yes` answers.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses the resume.
+    pub(super) async fn ends_of_others(
+        &self,
+        server: &Server,
+        action: &Action,
+        chosen: &[Machine],
+    ) -> Result<Option<String>, Failure> {
+        if self.yes || action.name != RESUME.name {
+            return Ok(None);
+        }
+        let mut lines = Vec::new();
+        for machine in chosen.iter().filter(|it| it.halt.is_some()) {
+            let path = format!("{}/actions/{}", path_of(machine), action.name);
+            let body = RequestBody {
+                dry_run: true,
+                ..self.body()
+            };
+            let checked: Result<Machine, Failure> = server.post(&path, &body).await;
+            let checked = checked.map_err(|failure| failure.about(&machine.name))?;
+            if let Some(line) = ends(&checked) {
+                lines.push(line);
+            }
+        }
+        Ok((!lines.is_empty()).then(|| lines.join("\n")))
+    }
+
     /// Whether a person is asked before an action of this risk.
     pub(super) fn asks(&self, risk: Risk) -> bool {
         !self.yes && matches!(risk, Risk::Moves(_))
@@ -176,6 +205,17 @@ fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
         ),
         format!("dormer why {} says what to do first", machine.name),
     ))
+}
+
+/// What a checked resume would end of other people's.
+fn ends(checked: &Machine) -> Option<String> {
+    let all = checked.would_end.join("; ");
+    (!all.is_empty()).then(|| {
+        format!(
+            "{}: resume ends what other people began: {all}.",
+            checked.name
+        )
+    })
 }
 
 /// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
@@ -251,6 +291,12 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
     if !ended.is_empty() {
         line += &format!(" (it was {})", ended.join("; "));
     }
+    let still: Vec<&str> = run.as_machine().map_or_else(Vec::new, |it| {
+        it.halts().map(|halt| halt.text.as_str()).collect()
+    });
+    if !ended.is_empty() && !still.is_empty() {
+        line += &format!("; still {}", still.join("; "));
+    }
     if !run.state().eq_ignore_ascii_case(what) {
         line += &format!("; now {}", run.state());
     }
@@ -267,7 +313,7 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
-    use dormer_views::actions::{PAUSE_POOL, RESET, RESUME, ROLLBACK};
+    use dormer_views::actions::{PAUSE_POOL, RESET, ROLLBACK};
     use serde_json::json;
 
     #[test]

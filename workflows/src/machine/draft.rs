@@ -4,7 +4,7 @@ use super::{
     Machine,
     phase::{Phase, Timer},
     policy,
-    state::{Halt, Lease, State},
+    state::{Failing, Halt, Lease, State},
     table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
@@ -12,7 +12,7 @@ use dormer_proto::{
     id::Timestamp,
     machine::{Blocker, Task},
     message::Failure,
-    phase::{Listed, MachinePhase},
+    phase::{Listed, MachinePhase, MachineState},
     rollout,
 };
 
@@ -59,6 +59,7 @@ impl<'a> Draft<'a> {
 
     /// Finished decision. It reports to the rollout once what changed.
     pub(super) fn finish(mut self) -> Decision<Machine> {
+        self.holds_are_back();
         let report = self.s.report();
         let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
         let known = self.s.machine.is_some() && !over;
@@ -78,7 +79,8 @@ impl<'a> Draft<'a> {
         let phase = self.s.phase.id();
         let halts = self.s.halts();
         let (phase_before, halts_before) = &self.before;
-        if *phase_before != phase {
+        let entered = *phase_before != phase;
+        if entered {
             self.s.phase_since = Some(self.now.at);
         }
         if *halts_before != halts {
@@ -86,6 +88,30 @@ impl<'a> Draft<'a> {
         }
         self.s.halt = halts.into_iter().next();
         self.s.retried = self.s.retried.take().filter(|it| it.phase == phase.id());
+        if entered {
+            self.note_failing();
+        }
+    }
+
+    /// Notes the first failure of a step, and forgets it once the machine serves or is drained.
+    fn note_failing(&mut self) {
+        let phase = self.s.phase.id();
+        match self.s.phase.failed() {
+            Some((from, _)) => {
+                let from = from.id().to_string();
+                if self.s.failing.as_ref().is_none_or(|it| it.phase != from) {
+                    self.s.failing = Some(Failing {
+                        phase: from,
+                        first: self.now.at,
+                        retries: 0,
+                    });
+                }
+            }
+            None if phase.state() == MachineState::Joined || phase == MachinePhase::Drained => {
+                self.s.failing = None;
+            }
+            None => {}
+        }
     }
 
     pub(super) fn push(&mut self, command: Command<Machine>) {

@@ -337,7 +337,7 @@ impl DrainPhase {
             },
             Self::Drained => match request {
                 Request::Resume { .. } => {
-                    draft.s.wish = None;
+                    draft.end_wish();
                     draft.enter(Phase::Undoing);
                 }
                 Request::Abort { by } => undo(draft, &by),
@@ -507,8 +507,7 @@ fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
     // A person's request would ask for the lease again at once.
     if draft.s.wish.is_some() && draft.s.held.is_none() {
-        draft.s.held = Some(format!("dormer: {cause}"));
-        draft.s.held_for_pause = true;
+        draft.hold_for_pause(format!("dormer: {cause}"));
     }
     draft.s.note = Some(format!("{cause}; the lease is returned"));
     draft.enter(Phase::Undoing);
@@ -549,10 +548,11 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
                     | FenceRefusal::Cordoned
             );
             let by_a_person = draft.s.held.is_some() && !draft.s.held_for_pause;
-            draft.s.held_for_pause = pause && !by_a_person;
-            // A person's hold outlasts the pause.
-            if !(pause && by_a_person) {
-                draft.s.held = Some(format!("dormer: {said}"));
+            match (pause, by_a_person) {
+                // A person's hold outlasts the pause.
+                (true, true) => {}
+                (true, false) => draft.hold_for_pause(format!("dormer: {said}")),
+                (false, _) => draft.add_hold(format!("dormer: {said}")),
             }
             draft.s.note = Some(said);
             draft.enter(Phase::Undoing);
@@ -606,7 +606,7 @@ fn give_up(draft: &mut Draft<'_>, why: &str) {
 fn emptied(draft: &mut Draft<'_>, how: How) {
     draft.s.host.uncordoned = false;
     match how {
-        How::Recreate => draft.enter(Phase::Deleting),
+        How::Recreate => delete(draft),
         How::InPlace | How::Restart => {
             // A host of one's own is made anew in place: that is what a person asked for.
             draft.s.wished.begun |=
@@ -618,7 +618,7 @@ fn emptied(draft: &mut Draft<'_>, how: How) {
             if draft.s.wish == Some(LeasedRequest::Recreate) && draft.s.owner().is_some() =>
         {
             draft.s.under_lease = Some(How::Recreate);
-            draft.enter(Phase::Deleting);
+            delete(draft);
         }
         How::Drain => {
             if draft.s.phase != Phase::Drained {
@@ -626,6 +626,23 @@ fn emptied(draft: &mut Draft<'_>, how: How) {
             }
         }
     }
+}
+
+/// Deletes the Machine, and notes why: `why` names it when the machine is gone.
+fn delete(draft: &mut Draft<'_>) {
+    let by = draft.s.wished.by.as_deref();
+    let asked = draft.s.wish == Some(LeasedRequest::Recreate);
+    let mut differs = String::new();
+    if let Phase::Opening(change) | Phase::Evicting(change, _) = &draft.s.phase {
+        differs = change.differs.join(", ");
+    }
+    draft.s.replaced_for = match (asked, by) {
+        (true, Some(by)) => Some(format!("asked for by {by}")),
+        (true, None) => Some(ASKED.to_owned()),
+        (false, _) if differs.is_empty() => None,
+        (false, _) => Some(format!("to change: {differs}")),
+    };
+    draft.enter(Phase::Deleting);
 }
 
 /// Applies the pool's policy to a drain that exceeds its limit.
@@ -648,7 +665,7 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
         }
         AfterTimeout::Abort => {
             let by = format!("the drain timed out ({blocked}); the pool's policy is abort");
-            draft.s.held = Some(by);
+            draft.add_hold(by);
             draft.give_back();
         }
         AfterTimeout::Force => {
@@ -674,8 +691,8 @@ pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
             first.pod, first.why
         ));
     }
-    draft.s.held = Some(name(by));
-    draft.s.wish = None;
+    draft.end_wish();
+    draft.add_hold(name(by));
     draft.s.approval_is_spent();
     draft.give_back();
 }

@@ -80,11 +80,11 @@ impl Draft<'_> {
         let held = self.s.lease.token().is_some();
         match (ignored, held) {
             (true, true) => {
-                self.s.wish = None;
+                self.end_wish();
                 self.saw(News::Ignored);
             }
             (true, false) => {
-                self.s.wish = None;
+                self.end_wish();
                 self.withdraw();
                 self.cancel_tasks();
                 self.leave_rollout(false, true);

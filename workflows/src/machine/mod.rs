@@ -15,6 +15,7 @@ mod draft;
 mod drain;
 mod ended;
 mod facts;
+mod holds;
 mod lease;
 mod phase;
 pub mod policy;
@@ -29,6 +30,7 @@ mod table;
 mod tasks;
 mod view;
 
+pub use holds::Hold;
 pub use phase::{Phase, Timer};
 pub use state::*;
 pub use table::{Length, PHASES, PhaseRow, TaskKind};
@@ -102,6 +104,10 @@ impl Workflow for Machine {
             paused: ended.paused.clone(),
             held: ended.held.clone(),
             held_for_pause: ended.held_for_pause,
+            held_since: ended.held_since,
+            also_held: ended.also_held.clone(),
+            set_aside: ended.set_aside.clone(),
+            paused_since: ended.paused_since,
             halt: ended.halt.clone(),
             note: Some("its Machine was gone, and is there again".into()),
             ..State::default()
@@ -175,6 +181,10 @@ fn state_of_the_world(then: State, current: &State) -> State {
         paused: current.paused.clone(),
         held: current.held.clone(),
         held_for_pause: current.held_for_pause,
+        held_since: current.held_since,
+        also_held: current.also_held.clone(),
+        set_aside: current.set_aside.clone(),
+        paused_since: current.paused_since,
         in_service: current.in_service,
         reported: current.reported.clone(),
         not_compared: current.not_compared.clone(),

@@ -3,9 +3,10 @@
 
 use super::{
     draft::Draft,
+    holds::HOLDS_MAX,
     phase::{Phase, Timer},
     stage::Request,
-    state::{Lease, LeasedRequest, Wished},
+    state::{Failing, Lease, LeasedRequest, Wished},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -15,7 +16,7 @@ impl Draft<'_> {
         match signal {
             Signal::Retry => self.retry(from),
             Signal::Pause => self.pause(from),
-            Signal::Resume => self.resume(),
+            Signal::Resume => self.resume(from),
             Signal::Hold => self.hold(from),
             Signal::Drain => self.wish(from, LeasedRequest::Drain),
             Signal::Recreate => self.wish(from, LeasedRequest::Recreate),
@@ -33,12 +34,20 @@ impl Draft<'_> {
     /// due later: of its tasks, or of what its phase tries again after a while.
     fn retry(&mut self, by: &Sender) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
+            // An older build noted no first failure.
+            let mut failing = self.s.failing.take().unwrap_or_else(|| Failing {
+                phase: from.id().to_string(),
+                first: self.s.phase_since.unwrap_or(self.now.at),
+                retries: 0,
+            });
             self.s.note = None;
             self.recheck_csrs();
             self.go_on_from(*from);
             if let Some(retried) = &mut self.s.retried {
                 retried.by = Some(name(by));
             }
+            failing.retries = failing.retries.saturating_add(1);
+            self.s.failing = Some(failing);
             return;
         }
         self.push(Command::AttemptNow);
@@ -62,22 +71,29 @@ impl Draft<'_> {
 
     /// Starts nothing new: the current step finishes, and the next one waits. The machine leaves the rollout's queue.
     fn pause(&mut self, from: &Sender) {
-        self.s.paused = Some(name(from));
+        // The first person's pause stays: one resume ends it.
+        if self.s.paused.is_none() {
+            self.s.paused = Some(name(from));
+            self.s.paused_since = Some(self.now.at);
+        }
         self.withdraw();
     }
 
-    /// Ends a pause and a hold. The label on the Machine has to be removed by a person.
-    fn resume(&mut self) {
+    /// Ends a pause and the holds. The label on the Machine has to be removed by a person.
+    fn resume(&mut self, from: &Sender) {
         let paused = self.s.paused.take().is_some();
-        self.s.held = None;
-        self.s.held_for_pause = false;
+        self.end_holds(from);
         self.is_asked(Request::Resume { paused });
     }
 
     pub(super) fn hold(&mut self, from: &Sender) {
-        self.s.held = Some(name(from));
-        self.s.held_for_pause = false;
-        self.s.wish = None;
+        let by = name(from);
+        if self.too_many_holds(&by) {
+            self.s.note = Some(format!("{HOLDS_MAX} people hold it already"));
+            return;
+        }
+        self.end_wish();
+        self.add_hold(by);
         self.is_asked(Request::Hold);
     }
 
@@ -88,8 +104,7 @@ impl Draft<'_> {
             return;
         }
         let paused = self.s.paused.take().is_some();
-        self.s.held = None;
-        self.s.held_for_pause = false;
+        self.set_holds_aside();
         if paused && self.s.phase != Phase::Drained {
             self.is_asked(Request::Resume { paused });
         }

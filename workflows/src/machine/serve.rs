@@ -82,7 +82,7 @@ impl ServePhase {
                 // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
                 if draft.s.wished.begun {
-                    draft.s.wish = None;
+                    draft.end_wish();
                 }
                 draft.fence_closed("upgraded");
             }
@@ -473,6 +473,7 @@ fn await_repair(draft: &mut Draft<'_>) {
 fn end_of_pause(draft: &mut Draft<'_>) {
     if std::mem::take(&mut draft.s.held_for_pause) {
         draft.s.held = None;
+        draft.s.held_since = None;
     }
 }
 

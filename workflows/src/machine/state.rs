@@ -1,6 +1,6 @@
 //! State of a machine's run, and what can be derived from it without an input.
 
-use super::{phase::Phase, policy};
+use super::{holds::Hold, phase::Phase, policy};
 use dormer_proto::{
     checks::NodeCheck,
     id::{LeaseToken, Timestamp},
@@ -69,6 +69,18 @@ pub struct State {
     /// Whether [`State::held`] is dormer's own, for a pause, a label, a cordon or a lost owner. It ends by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_for_pause: bool,
+    /// When [`State::held`] began. `None`: an older build wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Timestamp>,
+    /// Further holds, beside [`State::held`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also_held: Vec<Hold>,
+    /// Holds that [`State::wish`] has set aside. They are in force again when that request has ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<Hold>,
+    /// When [`State::paused`] began. `None`: an older build wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_since: Option<Timestamp>,
     /// Request of a person that needs the lease.
     pub wish: Option<LeasedRequest>,
     /// More about [`State::wish`].
@@ -106,6 +118,12 @@ pub struct State {
     /// Failure of the step that is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,
+    /// Why its Machine was deleted, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced_for: Option<String>,
+    /// Step that failed, and how often a person has retried it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
     /// Whether its Machine is gone. If a run has ended and this is false, a person closed it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub machine_gone: bool,
@@ -164,6 +182,17 @@ pub struct Retried {
     pub failure: Failure,
     /// Phase that it continues in.
     pub phase: String,
+}
+
+/// Step that has failed and has not succeeded since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// Phase that failed.
+    pub phase: String,
+    /// When it failed first.
+    pub first: Timestamp,
+    /// How often a person retried it since.
+    pub retries: u32,
 }
 
 /// When a person's request came, and how far it is.
@@ -411,16 +440,35 @@ impl State {
     /// pause and a hold by a person's resume.
     #[must_use]
     pub fn halts(&self) -> Vec<Halt> {
-        // As an older build has them.
-        let (paused, held) = match &self.halt {
-            Some(Halt::Paused { by }) => (self.paused.as_ref().or(Some(by)), self.held.as_ref()),
-            Some(Halt::Held { by }) => (self.paused.as_ref(), self.held.as_ref().or(Some(by))),
-            Some(Halt::Ignored) | None => (self.paused.as_ref(), self.held.as_ref()),
+        let halts = self.halts_since().into_iter();
+        halts.map(|(halt, _)| halt).collect()
+    }
+
+    /// When the step failed first that a person has retried since.
+    #[must_use]
+    pub fn failing_since(&self) -> Option<Timestamp> {
+        let failing = self.failing.as_ref().filter(|it| it.retries > 0)?;
+        Some(failing.first)
+    }
+
+    /// [`State::halts`], and when each of them began, if that is known.
+    #[must_use]
+    pub fn halts_since(&self) -> Vec<(Halt, Option<Timestamp>)> {
+        // As an older build has it.
+        let older = match &self.halt {
+            Some(Halt::Paused { by }) => Some(by),
+            Some(Halt::Held { .. } | Halt::Ignored) | None => None,
         };
-        let ignored = self.ignored().then_some(Halt::Ignored);
-        let paused = paused.map(|by| Halt::Paused { by: by.clone() });
-        let held = held.map(|by| Halt::Held { by: by.clone() });
-        [ignored, paused, held].into_iter().flatten().collect()
+        let paused = self.paused.as_ref().or(older);
+        let ignored = self.ignored().then_some((Halt::Ignored, None));
+        let paused = paused.map(|by| (Halt::Paused { by: by.clone() }, self.paused_since));
+        let held = self.holds().into_iter();
+        let held = held.map(|hold| (Halt::Held { by: hold.by }, hold.at));
+        let mut halts: Vec<_> = ignored.into_iter().chain(paused).chain(held).collect();
+        if let Some((_, since)) = halts.first_mut() {
+            *since = since.or(self.halted_since);
+        }
+        halts
     }
 
     /// Converts the halt of a build that stores only one.

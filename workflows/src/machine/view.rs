@@ -70,10 +70,10 @@ pub struct View {
     pub owner: Option<String>,
     /// Reason that nothing new starts on it, the strongest of them.
     pub halt: Option<Halt>,
-    /// Further reasons.
-    pub also_halted: Vec<Halt>,
-    /// When the reasons began, if that is known.
+    /// When that began, if it is known.
     pub halted_since: Option<Timestamp>,
+    /// Further reasons, and when they began.
+    pub also_halted: Vec<(Halt, Option<Timestamp>)>,
     /// What a person asked for, and dormer has not ended yet.
     pub asked: Option<Asked>,
     /// Failure of the step that is tried again.
@@ -117,6 +117,9 @@ impl State {
     pub fn view(&self) -> View {
         let machine = self.machine.as_ref();
         let reference = self.machine_ref();
+        let mut halts = self.halts_since().into_iter();
+        let (halt, halted_since) = halts.next().unzip();
+        let halted_since = halted_since.flatten();
         View {
             api: reference.api,
             name: reference.name,
@@ -154,9 +157,9 @@ impl State {
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
-            halt: self.halts().into_iter().next(),
-            halted_since: self.halted_since,
-            also_halted: self.halts().into_iter().skip(1).collect(),
+            halt,
+            halted_since,
+            also_halted: halts.collect(),
             asked: self.asked(),
             retried: self.retried.clone(),
             not_compared: self.not_compared.clone(),
@@ -214,6 +217,14 @@ impl State {
         }
         if let Some(change) = self.phase.awaited_change() {
             return Some(format!("to change: {}", change.differs.join(", ")));
+        }
+        let leaves = matches!(
+            self.phase,
+            Phase::Deleting | Phase::Vanishing | Phase::ReplacementWait | Phase::Gone
+        );
+        if let Some(why) = self.replaced_for.as_ref().filter(|_| leaves) {
+            let what = self.note.as_deref().unwrap_or("its Machine is replaced");
+            return Some(format!("{what} ({why})"));
         }
         let blockers = self.phase.drain().map_or(&[][..], |drain| &drain.blockers);
         if blockers.is_empty() {

@@ -133,6 +133,17 @@ impl Story {
         )
     }
 
+    /// A person asks for something, with a reason.
+    pub(crate) fn says(&mut self, who: &str, why: &str, signal: Signal) -> &mut Self {
+        let from = Sender::Person {
+            who: who.into(),
+            why: why.into(),
+        };
+        let what = format!("{who}: {signal:?}");
+        let signal = work::Signal::Machine(signal);
+        self.tell(&what, Input::Signalled { from, signal })
+    }
+
     pub(crate) fn granted(&mut self, token: u64, over_limit: bool) -> &mut Self {
         let from = Sender::Run(work::rollout_run("windows").unwrap());
         let signal = Signal::Granted {

@@ -5,10 +5,14 @@ use super::holds;
 use super::resets::reset;
 use super::serving::adopted_fact;
 use crate::common::{
-    Story, converged, machine, node, node_gone, node_is, pool_is, probed, ready, saw, wanting,
+    Story, converged, evicted, machine, node, node_gone, node_is, pool_is, probed, ready, saw,
+    wanting,
 };
 use dormer_engine_core::{Command, Input};
-use dormer_proto::machine::{MachineFact, Section, Signal};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{MachineFact, Outcome, Section, Signal},
+};
 use dormer_workflows::machine::{Halt, Lease, Machine, Phase, Timer};
 use expect_test::expect_file;
 
@@ -59,7 +63,7 @@ fn a_pause_and_a_hold_are_both_in_the_view_until_a_resume_ends_them() {
     story.person(Signal::Hold);
     let halted = |story: &Story| {
         let view = story.state.view();
-        let more = view.also_halted.iter().map(ToString::to_string);
+        let more = view.also_halted.iter().map(|(it, _)| it.to_string());
         let first = view.halt.map(|it| it.to_string());
         (
             first.into_iter().chain(more).collect::<Vec<_>>(),
@@ -74,6 +78,99 @@ fn a_pause_and_a_hold_are_both_in_the_view_until_a_resume_ends_them() {
     assert_eq!(halted(&story), (both, Some(2_000)));
     story.person(Signal::Resume);
     assert_eq!(halted(&story), (Vec::new(), None));
+}
+
+/// A drain is no resume: the hold that it set aside, its person and its time are back when the drain has ended.
+#[test]
+fn a_hold_outlives_a_drain() {
+    let mut story = Story::joined(wanting("v1"));
+    story.at = 1_000;
+    story.says("ann", "memory dump", Signal::Hold);
+    story.at = 2_000;
+    story.says("bob", "a disk", Signal::Drain);
+    let halts = |story: &Story| story.state.halts_since();
+    let anns = Halt::Held {
+        by: "ann: memory dump".into(),
+    };
+    assert_eq!(story.state.phase.name(), "waiting for the lease");
+    assert_eq!(halts(&story), [], "the drain overrides it");
+    let aside = story.state.set_aside.clone();
+    assert_eq!(aside.len(), 1);
+    assert_eq!(
+        (aside[0].by.as_str(), aside[0].at.map(|it| it.0)),
+        ("ann: memory dump", Some(1_000))
+    );
+    let waits = story.state.clone();
+    story
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.state.phase, Phase::Drained);
+    story.at = 3_000;
+    story.says("bob", "", Signal::Resume);
+    assert_eq!(halts(&story), [(anns.clone(), Some(Timestamp(1_000)))]);
+    story.done("close-fence", Outcome::FenceClosed);
+    story.tell("the pool wants v2", pool_is(wanting("v2")));
+    assert_eq!(story.state.phase, Phase::Serving, "ann holds it");
+    assert_eq!(story.names(), Vec::<&str>::new());
+    // An abort of the drain ends it as well; the two holds are kept.
+    story.state = waits;
+    story.says("carl", "not now", Signal::Abort);
+    let both = ["held by ann: memory dump", "held by carl: not now"];
+    let halts: Vec<String> = story
+        .state
+        .halts()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(halts, both);
+}
+
+/// Two people hold one machine: both holds are kept, and a resume ends first one's own.
+#[test]
+fn each_person_has_a_hold() {
+    let mut story = Story::joined(wanting("v1"));
+    let halts = |story: &Story| {
+        let halts = story.state.halts_since().into_iter();
+        let halts = halts.map(|(halt, since)| (halt.to_string(), since.map_or(0, |it| it.0)));
+        halts.collect::<Vec<_>>()
+    };
+    let ann = |why: &str| (format!("held by ann: {why}"), 1_000);
+    let bob = ("held by bob: a disk".to_owned(), 2_000);
+    story.at = 1_000;
+    story.says("ann", "memory dump", Signal::Hold);
+    story.at = 2_000;
+    story.says("bob", "a disk", Signal::Hold);
+    assert_eq!(halts(&story), [ann("memory dump"), bob.clone()]);
+    story.at = 3_000;
+    story.says("ann", "a longer one", Signal::Hold);
+    assert_eq!(halts(&story), [ann("a longer one"), bob.clone()]);
+    let both = story.state.clone();
+    story.says("ann", "", Signal::Resume);
+    assert_eq!(halts(&story), [bob]);
+    story.tell("the pool wants v2", pool_is(wanting("v2")));
+    assert_eq!(story.names(), Vec::<&str>::new(), "bob still holds it");
+    story.says("ann", "", Signal::Resume);
+    assert_eq!(halts(&story), []);
+    assert_ne!(story.names(), Vec::<&str>::new(), "it is upgraded");
+    story.state = both;
+    story.says("carl", "", Signal::Resume);
+    assert_eq!(halts(&story), [], "who holds nothing ends all");
+    // The first person's pause stays.
+    story.says("ann", "a look", Signal::Pause);
+    story.says("bob", "another look", Signal::Pause);
+    assert_eq!(halts(&story), [("paused by ann: a look".to_owned(), 3_000)]);
+    // A record has room for so many.
+    story.says("ann", "", Signal::Resume);
+    for person in 0..20 {
+        story.says(&format!("person-{person}"), "", Signal::Hold);
+    }
+    assert_eq!(halts(&story).len(), 16);
 }
 
 pub(super) fn ignored_fact() -> MachineFact {

@@ -78,7 +78,12 @@ fn stopped(machine: &Machine) -> Option<Step> {
             &unlabel,
         )
     } else {
-        // One resume ends all of them.
+        // One resume ends all of them; of several people's holds, first one's own.
+        let holds = machine.halts().filter(|it| it.kind == HaltKind::Held);
+        let ends = match holds.count() {
+            0 | 1 => "this ends all of it",
+            _ => "this ends your own hold, and all of it if you have none",
+        };
         let all: Vec<&str> = machine
             .halts()
             .filter(|it| it.kind != HaltKind::Ignored)
@@ -86,10 +91,7 @@ fn stopped(machine: &Machine) -> Option<Step> {
             .collect();
         let say = match all.as_slice() {
             [] | [_] => "Let dormer continue".to_owned(),
-            all => format!(
-                "Let dormer continue; this ends all of it: {}",
-                all.join("; ")
-            ),
+            all => format!("Let dormer continue; {ends}: {}", all.join("; ")),
         };
         Step::command(&say, &["dormer", "resume", name])
     })

@@ -97,6 +97,23 @@ pub(super) fn failing(machine: &Machine, last: Option<&LastFailure>) -> Option<F
             next: Some(next_attempt(task, at)),
         });
     }
+    // An attempt runs, and the one before it failed.
+    let running = machine.tasks.iter().find_map(|task| {
+        let failure = task.last_failure.as_ref()?;
+        Some((task, failure))
+    });
+    if let Some((task, failure)) = running {
+        let before = Task {
+            attempt: task.attempt.saturating_sub(1),
+            ..task.clone()
+        };
+        let same = |it: &&LastFailure| it.task == before.name && it.attempt == before.attempt;
+        return Some(Failing {
+            cause: attempts_text(&before, failure, last.filter(same), at),
+            failure: failure.clone(),
+            next: Some(format!("Attempt {} runs.", task.attempt)),
+        });
+    }
     let known = machine.failure.as_ref();
     let last = last.filter(|_| known.is_none_or(|it| it.code == TIME_UP))?;
     let LastFailure { task, attempt, .. } = last;

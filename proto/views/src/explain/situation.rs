@@ -94,7 +94,16 @@ fn asked(machine: &Machine) -> Option<String> {
     let waits = waits.map_or_else(String::new, |what| format!(" It waits for {what}."));
     let mut text = asked.text();
     text.get_mut(..1).map(str::make_ascii_uppercase);
-    Some(format!("{text}{when}.{waits}"))
+    let aside = machine.set_aside.iter();
+    let aside: Vec<String> = aside.map(|it| it.text_at(now(machine))).collect();
+    let aside = match aside.as_slice() {
+        [] => String::new(),
+        holds => format!(
+            " Until that has ended, this is set aside: {}.",
+            holds.join("; ")
+        ),
+    };
+    Some(format!("{text}{when}.{waits}{aside}"))
 }
 
 /// That a step which failed is tried again.

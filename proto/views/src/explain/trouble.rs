@@ -6,12 +6,13 @@ use crate::{
     machine::{Condition, HaltKind, Machine, PhaseFailure, Retried, person},
     moment::{Moment, span},
     rollout::{LATE, Rollout, Slot},
+    run::Task,
     timing::PhaseTiming,
 };
 use dormer_proto::{
     id::Timestamp,
     listed,
-    phase::{MachinePhase, MachineState, Unavailable},
+    phase::{MachinePhase, MachineState, RolloutState, Unavailable},
 };
 
 pub use super::{
@@ -123,7 +124,12 @@ fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
     }
     let drained = machine.phase == MachinePhase::Drained;
     let evicting = machine.phase == MachinePhase::Evicting;
-    let told = machine.neighbour.is_some() || machine.halt.is_some() || drained || evicting;
+    if machine.halt.is_some() && machine.lacks.is_none() && machine.neighbour.is_none() {
+        // Without the ages, which differ.
+        let all: Vec<&str> = machine.halts().map(|it| it.text.as_str()).collect();
+        return Some(all.join("; "));
+    }
+    let told = machine.neighbour.is_some() || drained || evicting;
     if told && machine.lacks.is_none() {
         return Some(cause.to_owned());
     }
@@ -261,11 +267,12 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             Some(HaltKind::Ignored) => "ignored",
             None => halt.kind.id(),
         };
-        let all: Vec<&str> = machine.halts().map(|it| it.text.as_str()).collect();
+        let now = now(machine);
+        let all: Vec<String> = machine.halts().map(|it| it.text_at(now)).collect();
         return Some((Person, code.into(), all.join("; ")));
     }
     if let Some(failure) = &machine.failure {
-        let text = cause(&failure.code, &failure.message);
+        let text = failed(machine, failure);
         return Some((Stuck, failure.code.clone(), text));
     }
     if let Some(refused) = &machine.refused {
@@ -286,8 +293,7 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             "its upgrade needs approval".into(),
         )),
         Some(MachinePhase::Drained) => {
-            let by = person(machine.asked.as_ref().and_then(|it| it.by.as_deref()));
-            let text = format!("drained by {by}; it stays so until it is resumed");
+            let text = drained(machine);
             Some((Person, "drained".into(), text))
         }
         Some(MachinePhase::OwnerWait) => Some((
@@ -328,6 +334,27 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
     }
 }
 
+/// Who drained it, and the holds that are in force again once it is resumed.
+fn drained(machine: &Machine) -> String {
+    let by = person(machine.asked.as_ref().and_then(|it| it.by.as_deref()));
+    let aside = machine.set_aside.iter().map(|it| it.text_at(now(machine)));
+    let aside: Vec<String> = aside.collect();
+    let then = match aside.as_slice() {
+        [] => String::new(),
+        holds => format!(", and is then again {}", holds.join("; ")),
+    };
+    format!("drained by {by}; it stays so until it is resumed{then}")
+}
+
+/// Text of a failure, and whether it came again after a retry.
+fn failed(machine: &Machine, failure: &PhaseFailure) -> String {
+    let text = cause(&failure.code, &failure.message);
+    match machine.failed_again(now(machine)) {
+        Some(again) => format!("{again}: {text}"),
+        None => text,
+    }
+}
+
 /// Step that failed, and has not succeeded since: the machine is not well yet.
 fn retried(machine: &Machine) -> Option<(Urgency, String, String)> {
     let retried = machine.retried.as_ref()?;
@@ -349,7 +376,11 @@ pub(super) fn retried_text(machine: &Machine, retried: &Retried) -> String {
         ..
     } = &retried.failure;
     let why = cause(code, message);
-    format!("being retried{by} since {since}{attempt}; it failed while {phase_text}: {why}")
+    let again = match machine.retries {
+        0 | 1 => String::new(),
+        count => format!(" (retry {count})"),
+    };
+    format!("being retried{again}{by} since {since}{attempt}; it failed while {phase_text}: {why}")
 }
 
 /// Whether the machine's trouble is that a step which failed is tried again.
@@ -418,7 +449,7 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     };
     // The code is the phase's, whether an attempt runs or waits: a group must not change with each attempt.
     let phase = machine.phase.id().to_owned();
-    if let Some(failure) = machine.tasks.iter().find_map(|it| it.failure.as_ref()) {
+    if let Some(failure) = machine.tasks.iter().find_map(Task::newest_failure) {
         let text = cause(&failure.code, &failure.message);
         return Some((urgency, phase, text));
     }
@@ -428,6 +459,18 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
         None => format!("{}{usual}", machine.phase_text),
     };
     Some((urgency, phase, text))
+}
+
+/// State of a rollout in a word. While it grants leases: Stopped, Running, Waiting, or Open if no machine waits.
+pub fn word_of(rollout: &Rollout) -> &str {
+    let open = rollout.state == RolloutState::Open;
+    match () {
+        () if !open => rollout.state.id(),
+        () if stands_still(rollout).is_some() => "Stopped",
+        () if rollout.holders().any(|slot| slot.stopped.is_none()) => "Running",
+        () if !rollout.queue.is_empty() => "Waiting",
+        () => rollout.state.id(),
+    }
 }
 
 /// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or no machine waits.
@@ -632,7 +675,59 @@ mod tests {
         assert_eq!(seconds(&held(None)), None, "nobody knows");
         let now = now(&held(None));
         let since = Moment(Timestamp(now.0 - 4_000));
-        assert_eq!(seconds(&held(Some(since))), Some(4));
+        let held = held(Some(since));
+        assert_eq!(seconds(&held), Some(4));
+        let found = trouble(&held).expect("trouble");
+        assert_eq!(found.cause, "held by ann for 4 seconds");
+        assert_eq!(found.key.as_deref(), Some("held by ann"), "without the age");
+        let with_reason = crate::machine::Halt {
+            by: Some("ann: a disk".into()),
+            text: "held by ann: a disk".into(),
+            ..held.halt.expect("a halt")
+        };
+        let later = Timestamp(now.0 + 3 * 3_600_000);
+        assert_eq!(
+            with_reason.text_at(later),
+            "held by ann for 3 hours: a disk"
+        );
+    }
+
+    #[test]
+    fn a_step_that_fails_again_after_a_retry_says_so() {
+        let mut failed = failed_while(MachinePhase::Probing, "ConnectTimeout", "no answer");
+        let cause = |machine: &Machine| trouble(machine).expect("trouble").cause;
+        failed.failing_since = Some(failed.status.since);
+        assert_eq!(cause(&failed), "no answer (ConnectTimeout)");
+        failed.retries = 2;
+        assert_eq!(
+            cause(&failed),
+            "failed again after 2 retries since 07:00 UTC: no answer (ConnectTimeout)"
+        );
+    }
+
+    /// The cause stays while a new attempt runs.
+    #[test]
+    fn the_last_failure_is_shown_until_an_attempt_succeeds() {
+        let task = |phase: &str, attempt: u64, failed: &str| {
+            serde_json::json!({"task": "machine/u@3.0", "run": "machine/u", "name": "probe", "attempt": attempt,
+                "attemptsMax": 65_535, "phase": phase, "until": "2026-11-21T09:00:00.000Z",
+                failed: {"code": "ConnectTimeout", "message": "no answer"}})
+        };
+        let of = |task| {
+            let mut machine = after(machine_in(MachinePhase::Probing), 60);
+            machine.tasks = vec![serde_json::from_value(task).expect("a task")];
+            machine
+        };
+        let waiting = of(task("waiting", 3, "failure"));
+        let running = of(task("inFlight", 4, "lastFailure"));
+        assert_eq!(trouble(&running), trouble(&waiting));
+        let why = crate::explain::explanation(&running, None, None);
+        assert_eq!(why.next.as_deref(), Some("Attempt 4 runs."), "{why:?}");
+        let cause = why.cause.unwrap_or_default();
+        assert!(
+            cause.ends_with("failed 3 times: no answer (ConnectTimeout)"),
+            "{cause}"
+        );
     }
 
     #[test]
