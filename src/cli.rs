@@ -9,11 +9,11 @@ use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
 use dormer_profile::suggestion::near;
 use dormer_views::actions::{ACTIONS, Action};
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
-#[command(name = "dormer", version, long_version = crate::version::LONG.as_str(), max_term_width = 100)]
+#[command(name = "dormer", version, long_version = crate::version::LONG.as_str())]
 pub(crate) struct Cli {
     /// Format of the log on standard error: text or json (DORMER_LOG_FORMAT); DORMER_LOG filters it (`info`)
     #[arg(
@@ -156,10 +156,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// Words that are near in meaning. docs/glossary.md has them, too.
-const WORDS: &str = "\
-To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a
-machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a
-machine fails while it holds the lease.";
+const WORDS: &str = "To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a \
+    machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a machine fails \
+    while it holds the lease.";
 
 /// Column of a command's description.
 const ABOUT_AT: usize = 18;
@@ -188,8 +187,9 @@ fn command() -> clap::Command {
             text += &format!("{heading}:\n{}\n", lines.concat());
         }
     }
+    let words = dormer_client::terminal::fitted(WORDS);
     let template = format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}{WORDS}\n\nOptions:\n{{options}}"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}{words}\n\nOptions:\n{{options}}"
     );
     whole.help_template(template)
 }
@@ -208,7 +208,12 @@ impl Cli {
 /// Parses the arguments of `dormer …` or `kubectl dormer …`. Invalid ones print help and end the process.
 pub(crate) fn arguments() -> Cli {
     let by = std::env::args_os().next();
-    let parsed = shell::called(command(), by.as_deref()).try_get_matches();
+    let mut whole = shell::called(command(), by.as_deref());
+    if !std::io::stdout().is_terminal() {
+        // Lines in a file or a pipe are searched, not read: none is broken.
+        whole = whole.term_width(0);
+    }
+    let parsed = whole.try_get_matches();
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| {
         let code = error.exit_code();
@@ -461,10 +466,8 @@ mod tests {
         assert!(
             at("See what happens:") < at("  status") && at("  status") < at("Mend and change:")
         );
-        assert!(
-            help.lines().all(|line| line.chars().count() <= 110),
-            "{help}"
-        );
+        let mut lines = help.lines().filter(|line| !line.starts_with("To hold"));
+        assert!(lines.all(|line| line.chars().count() <= 110), "{help}");
     }
 
     #[test]

@@ -10,7 +10,10 @@ use dormer_client::{
 use dormer_profile::suggestion::question;
 use dormer_proto::checks::{NodeCheck, NodeExpectation};
 use dormer_workers::{
-    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
+    kubernetes::{
+        KUBELET_PORT, KubernetesExecutor, Settings,
+        keys::{CLUSTER_LINK, NODE_LINK},
+    },
     ssh::TcpDial,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -22,7 +25,8 @@ use std::{process::ExitCode, sync::Arc};
 const AFTER_HELP: &str = "\
 Examples:
   dormer verify win-a
-  dormer verify win-a -o json
+  dormer verify machine/demo-windows-9dg4j
+  dormer verify 10.0.0.7 -o json
 
 The command reads the Node, its Machine and its pods, and a line of the log of one; it asks the kubelet for its certificate. \
 It writes nothing, and needs no running dormer. What cannot be found out from here is \"not checked\", with the reason: a kubelet that this \
@@ -32,7 +36,7 @@ computer does not reach, the payload, the host. A check that fails is a problem 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// Name of the Node, or the end of it
+    /// The Node: its name or the end of it, the name of its Machine or the end of that, or its address
     #[arg(value_name = "NODE")]
     node: String,
     #[command(flatten)]
@@ -64,14 +68,15 @@ impl Options {
     async fn run(&self) -> Result<(String, bool), Failure> {
         let client = self.access.client().await?;
         let nodes: Api<Node> = Api::all(client.clone());
-        let called = self.node.strip_prefix("node/").unwrap_or(&self.node);
+        let kinds = ["node/", "machine/"];
+        let bare = kinds.iter().find_map(|kind| self.node.strip_prefix(kind));
+        let called = bare.unwrap_or(&self.node);
         let node = match nodes.get_opt(called).await.map_err(failed)? {
             Some(_) => called.to_owned(),
             None => {
                 let windows = ListParams::default().labels(WINDOWS);
                 let listed = nodes.list(&windows).await.map_err(failed)?;
-                let names = listed.items.iter().map(ResourceExt::name_any);
-                chosen(called, &names.collect::<Vec<_>>())?
+                chosen(called, &listed.items)?
             }
         };
         let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
@@ -104,20 +109,60 @@ impl Options {
 /// Label of Windows' Nodes.
 const WINDOWS: &str = "kubernetes.io/os=windows";
 
-/// The one Windows Node among `names` that ends in `called`.
+/// The one Windows Node of `nodes` that is called so: by the end of its name, by its Machine's name or the end of that, or
+/// by its address.
 ///
 /// # Errors
-/// None does, or several: with the names that there are.
-fn chosen(called: &str, names: &[String]) -> Result<String, Failure> {
+/// None is, or several are: with the names that there are.
+fn chosen(called: &str, nodes: &[Node]) -> Result<String, Failure> {
+    let names: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+    let machines: Vec<&str> = nodes.iter().map(machine_of).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    if let Some(only) = one_that_ends_in(called, &known) {
-        return Ok(only.to_owned());
+    let of_machine = one_that_ends_in(called, &machines).unwrap_or(called);
+    let is_it = |(name, node): &(&&str, &Node)| {
+        let short = one_that_ends_in(called, &known) == Some(**name);
+        short || machine_of(node) == of_machine || has_address(node, called)
+    };
+    let found = known.iter().zip(nodes).filter(is_it);
+    let found: Vec<&str> = found.map(|(name, _)| *name).collect();
+    if let [only] = found.as_slice() {
+        return Ok((*only).to_owned());
     }
-    let near = question(called, known.iter().copied());
+    if found.len() > 1 {
+        let message = format!(
+            "{called} are several Nodes: give one of {}",
+            found.join(", ")
+        );
+        return Err(Failure::Usage(message));
+    }
+    let all = known
+        .iter()
+        .copied()
+        .chain(machines)
+        .filter(|it| !it.is_empty());
+    let near = question(called, all);
     Err(Failure::Absent {
-        error: format!("there is no Node {called}{near}"),
+        error: format!("there is no Node {called}, and no Machine of a Node is called so{near}"),
         what_to_do: format!("kubectl get nodes -l {WINDOWS}"),
     })
+}
+
+/// Name of the Node's Machine, as the controller of Machines has written it on the Node; empty if it has not.
+fn machine_of(node: &Node) -> &str {
+    let link = |key| node.annotations().get(key);
+    let name = link(NODE_LINK)
+        .or_else(|| link(CLUSTER_LINK))
+        .map_or("", String::as_str);
+    name.rsplit_once('/').map_or(name, |(_, name)| name)
+}
+
+fn has_address(node: &Node, called: &str) -> bool {
+    let status = node.status.as_ref();
+    let mut addresses = status
+        .and_then(|it| it.addresses.as_ref())
+        .into_iter()
+        .flatten();
+    addresses.any(|it| it.address.eq_ignore_ascii_case(called))
 }
 
 fn shown(checks: &[NodeCheck]) -> String {
@@ -135,13 +180,34 @@ mod tests {
     use dormer_proto::checks::{CheckName, CheckResult};
 
     #[test]
-    fn a_node_goes_by_the_end_of_its_name_if_only_one_ends_so() {
-        let names = ["win-a-9nhgg", "win-b-9nhgg", "win-zzzzz"].map(str::to_owned);
-        assert_eq!(chosen("zzzzz", &names).as_deref(), Ok("win-zzzzz"));
-        let refused = chosen("9nhgg", &names).unwrap_err().to_string();
+    fn a_node_goes_by_the_end_of_its_name_by_its_machine_and_by_its_address() {
+        let node = |name: &str, machine: &str, address: &str| -> Node {
+            let node = json!({"metadata": {"name": name, "annotations": {NODE_LINK: machine}},
+                "status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+            serde_json::from_value(node).expect("a Node")
+        };
+        let nodes = [
+            node("win-a-9nhgg", "ns/demo-worker-vn94g", "10.0.0.7"),
+            node("win-b-9nhgg", "ns/demo-worker-2k4kt", "10.0.0.8"),
+            node("ip-10-0-0-9", "ns/demo-worker-zzzzz", "10.0.0.9"),
+        ];
+        for (called, name) in [
+            ("demo-worker-2k4kt", "win-b-9nhgg"),
+            ("vn94g", "win-a-9nhgg"),
+            ("10.0.0.9", "ip-10-0-0-9"),
+            ("zzzzz", "ip-10-0-0-9"),
+        ] {
+            assert_eq!(chosen(called, &nodes).as_deref(), Ok(name), "{called}");
+        }
+        let ends = [node("win-zzzzz", "", "10.0.0.1")];
+        assert_eq!(chosen("zzzzz", &ends).as_deref(), Ok("win-zzzzz"));
+        let refused = chosen("9nhgg", &nodes).unwrap_err().to_string();
         assert!(refused.contains("there is no Node 9nhgg"), "{refused}");
-        let near = chosen("win-zzzzy", &names).unwrap_err().to_string();
-        assert!(near.contains("did you mean win-zzzzz?"), "{near}");
+        let near = chosen("demo-worker-zzzzy", &nodes).unwrap_err().to_string();
+        assert!(near.contains("did you mean demo-worker-zzzzz?"), "{near}");
+        let twice = [node("a", "", "10.0.0.1"), node("b", "", "10.0.0.1")];
+        let several = chosen("10.0.0.1", &twice).unwrap_err().to_string();
+        assert!(several.contains("give one of a, b"), "{several}");
     }
 
     #[test]

@@ -339,7 +339,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
     );
     let (nowhere, said) = code(&["get", "machines", "--pool", "nope"]);
     assert!(
-        nowhere == 2 && said.contains("windows"),
+        nowhere == 3 && said.contains("windows"),
         "{nowhere}: {said}"
     );
     let mistyped = format!("{}x", &name[..name.len() - 1]);
@@ -357,7 +357,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["pause", "--pool", "nope"],
-            2,
+            3,
             &[
                 "--pool nope: there is no such pool",
                 "the pools are: windows",
@@ -396,7 +396,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["get", "machines", "-l", "pool=nope"],
-            2,
+            3,
             &["--pool nope: there is no such pool"],
         ),
         (
@@ -423,7 +423,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["plan", "--pool", "windwos"],
-            2,
+            3,
             &["there is no such pool", "did you mean windows?"],
         ),
         (
@@ -453,25 +453,25 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         (&["unquarantine", "nope"], 3, &["no run is quarantined"]),
         (
             &["retry", "--all-failed", "--pool", "windwos", "--yes"],
-            2,
+            3,
             &["did you mean windows?"],
         ),
         (
             &["status", "--pool", "windwos"],
-            2,
+            3,
             &["did you mean windows?"],
         ),
         (&["wait"], 2, &["--all, --pool POOL, --state STATE or -l"]),
         (&["retry"], 2, &["--all-failed, --pool POOL or -l"]),
         (
             &["retry", "--pool", "windwos"],
-            2,
+            3,
             &["did you mean windows?"],
         ),
         (&["wait", "--all", "--timeout", "0"], 1, &["dormer why "]),
         (
             &["wait", "--pool", "windwos"],
-            2,
+            3,
             &["did you mean windows?"],
         ),
         (

@@ -50,6 +50,44 @@ fn an_unknown_store_is_answered_with_the_known_ones() {
     assert!(text(&output.stderr).contains("memory, embedded or nats://"));
 }
 
+#[test]
+fn help_in_a_pipe_is_not_wrapped() {
+    let help = text(&dormer(&["get", "--help"]).stdout);
+    let names = help.lines().find(|line| line.contains("Only these: names"));
+    let names = names.unwrap_or_else(|| panic!("{help}"));
+    assert!(names.ends_with("for tasks, the machine"), "{names}");
+    let codes = help.lines().find(|line| line.starts_with("Exit codes:"));
+    assert!(
+        codes.is_some_and(|it| it.ends_with("no answer from the server")),
+        "{help}"
+    );
+    let whole = text(&dormer(&["--help"]).stdout);
+    let words = whole
+        .lines()
+        .find(|line| line.starts_with("To hold a machine"));
+    assert!(
+        words.is_some_and(|it| it.ends_with("holds the lease.")),
+        "{whole}"
+    );
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn several_faults_are_read_before_anything_starts() {
+    for command in ["demo", "fleet"] {
+        let output = dormer(&[
+            command,
+            "--faults",
+            "dead=1,disk-ful=1",
+            "--faults",
+            "flapping",
+        ]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains("did you mean disk-full?"), "{said}");
+    }
+}
+
 #[cfg(feature = "demo")]
 #[test]
 fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {

@@ -1,10 +1,17 @@
 //! Answer to a name that nothing has: the near name, and which there are.
 
-use super::{Failure, answer::Answer, items::Kind, server::Server};
+use super::{
+    Failure,
+    items::{Item, Kind, Progress},
+    server::Server,
+};
 use dormer_profile::suggestion::question;
 use dormer_proto::message;
-use dormer_views::{rollout::Pool, run::List};
-use serde_json::Value;
+use dormer_views::{
+    machine::Machine,
+    rollout::Pool,
+    run::{List, QuarantinedRun, Run, Task},
+};
 
 /// Most names in an answer. The rest is a count.
 const NAMES_MAX: usize = 8;
@@ -32,12 +39,19 @@ pub(super) async fn explained<T>(
 
 /// Names of all objects of a kind. `None`: they cannot be listed.
 async fn names(server: &Server, kind: Kind) -> Option<Vec<String>> {
-    let List { items } = server.get::<List<Answer<Value>>>(kind.path()).await.ok()?;
-    let name = |item: &Answer<Value>| {
-        let of = |key: &str| item.raw()[key].as_str().map(str::to_owned);
-        of(kind.key())
-    };
-    Some(items.iter().filter_map(name).collect())
+    match kind {
+        Kind::Machines => names_of::<Machine>(server, kind).await,
+        Kind::Runs => names_of::<Run>(server, kind).await,
+        Kind::Rollouts => names_of::<Progress>(server, kind).await,
+        Kind::Tasks => names_of::<Task>(server, kind).await,
+        Kind::Pools => names_of::<Pool>(server, kind).await,
+        Kind::Quarantine => names_of::<QuarantinedRun>(server, kind).await,
+    }
+}
+
+async fn names_of<T: Item>(server: &Server, kind: Kind) -> Option<Vec<String>> {
+    let List { items } = server.get::<List<T>>(kind.path()).await.ok()?;
+    Some(items.iter().map(Item::name).collect())
 }
 
 /// Failure for an object that does not exist beside those called `names`.
@@ -95,7 +109,7 @@ pub(super) fn machine(called: &str, names: &[&str], mut ends: Vec<String>) -> Fa
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] with the most similar name, and the existing names.
+/// [`Failure::Absent`] with the most similar name, and the existing names.
 pub(super) async fn check_pool(server: &Server, pool: &str) -> Result<(), Failure> {
     let Ok(List { items }) = server.get::<List<Pool>>("/pools").await else {
         return Ok(());
@@ -104,10 +118,10 @@ pub(super) async fn check_pool(server: &Server, pool: &str) -> Result<(), Failur
     unknown_pool(pool, &pools).map_or(Ok(()), Err)
 }
 
-/// `answered` about the pool of a flag, where a 404 is the flag's mistake, as in every command with `--pool`.
+/// `answered` about the pool of a flag: a 404 names the flag, as in every command with `--pool`.
 ///
 /// # Errors
-/// As `answered`; [`Failure::Usage`] if there is no such pool.
+/// As `answered`; [`Failure::Absent`] if there is no such pool.
 pub(super) async fn in_pool<T>(
     server: &Server,
     pool: &str,
@@ -129,9 +143,10 @@ pub(super) fn unknown_pool(pool: &str, pools: &[String]) -> Option<Failure> {
         [] => "there are no pools yet".to_owned(),
         pools => format!("the pools are: {}", listed(pools)),
     };
-    Some(Failure::Usage(format!(
-        "--pool {pool}: there is no such pool{near}\n{known}"
-    )))
+    Some(Failure::Absent {
+        error: format!("--pool {pool}: there is no such pool{near}"),
+        what_to_do: known,
+    })
 }
 
 #[cfg(test)]
@@ -165,6 +180,12 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             "--pool widows: there is no such pool; did you mean windows?\nthe pools are: windows"
+        );
+        let not_found = std::process::ExitCode::from(3);
+        assert_eq!(
+            refused.exit_code(),
+            not_found,
+            "as a pool that is an argument"
         );
         assert_eq!(unknown_pool("windows", &["windows".into()]), None);
     }

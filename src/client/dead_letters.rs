@@ -3,7 +3,7 @@
 use super::{
     EXIT_CODES, Failure, To,
     answer::Answer,
-    describe::described,
+    describe::dead_letter_text,
     output::{Column, optional, table},
 };
 use clap::{Args, Subcommand};
@@ -73,9 +73,10 @@ impl DeadLetters {
                 Ok(table(shown, COLUMNS, to.wide()))
             }
             Self::Show(DeadLetterArg { id, to }) => {
-                let shown: Value = to.server()?.get(&format!("/dead-letters/{id}")).await?;
+                let path = format!("/dead-letters/{id}");
+                let shown: Answer<DeadLetter> = to.server()?.get(&path).await?;
                 let programs = to.programs(&shown)?;
-                Ok(programs.unwrap_or_else(|| described(&shown)))
+                Ok(programs.unwrap_or_else(|| dead_letter_text(&shown)))
             }
             Self::Requeue(DeadLetterArg { id, to }) => {
                 let path = format!("/dead-letters/{id}/requeue");

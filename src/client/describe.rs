@@ -1,16 +1,21 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, absent, items::Kind, machines, output::one_line, server::Server};
+mod objects;
+mod sections;
+
+use super::{Failure, To, absent, answer::Answer, items::Kind, machines, server::Server};
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
     explain,
     machine::{Machine, Machines},
-    moment::{Moment, span},
     numbers::Numbers,
+    rollout::Rollout,
+    run::DeadLetter,
 };
-use serde_json::Value;
+use sections::Section;
+use serde::Serialize;
 
 /// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,58 +77,62 @@ impl Describe {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let (kind, name) = chosen(&self.target, self.name.as_deref())?;
         let server = self.to.server()?;
-        let mut steps = Vec::new();
-        let found: Value = match kind {
-            Some(Described::Rollout | Described::Pool) => rollout(&server, &name).await?,
-            Some(Described::Machine) | None => {
-                let machine = machines::answer(&server, &name).await;
-                match (machine, kind) {
-                    (Ok(answer), _) => {
-                        steps = do_now(&answer.view);
-                        answer.raw().clone()
-                    }
-                    (Err(absent @ Failure::Absent { .. }), None) => {
-                        let pool = server.get(&Kind::Rollouts.one(&name)).await;
-                        pool.map_err(|_| absent)?
-                    }
-                    (Err(failure), _) => return Err(failure),
-                }
+        if let Some(Described::Rollout | Described::Pool) = kind {
+            let answered = server.get(&Kind::Rollouts.one(&name)).await;
+            let found = absent::explained(&server, Kind::Rollouts, &name, answered).await?;
+            return self.rollout(&server, &found).await;
+        }
+        match machines::answer(&server, &name).await {
+            Ok(found) => self.machine(&found),
+            Err(absent @ Failure::Absent { .. }) if kind.is_none() => {
+                let found = server.get(&Kind::Rollouts.one(&name)).await;
+                let found = found.map_err(|_| absent)?;
+                self.rollout(&server, &found).await
             }
-        };
-        let programs = self.to.programs(&found)?;
-        let found = match found.get("members") {
-            Some(_) => with_numbers(&server, found).await,
-            None => found,
-        };
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn machine(&self, found: &Answer<Machine>) -> Result<String, Failure> {
+        let programs = self.to.programs(found)?;
         Ok(programs.unwrap_or_else(|| {
-            let mut lines = vec![described(&found)];
-            lines.append(&mut steps);
+            let mut lines = vec![machine_text(found)];
+            lines.append(&mut do_now(&found.view));
             lines.join("\n")
         }))
     }
-}
 
-/// A rollout with the numbers of its machines, as `dormer get rollouts` has them.
-async fn with_numbers(server: &Server, mut rollout: Value) -> Value {
-    let pool = rollout["pool"].as_str().unwrap_or_default();
-    if let Ok(Machines { items, .. }) = server.get("/machines").await {
-        let Numbers {
-            machines,
-            serving,
-            updated,
-            ..
-        } = Numbers::of_pool(&items, pool);
-        rollout["machines"] = machines.into();
-        rollout["serving"] = serving.into();
-        rollout["updated"] = updated.into();
+    /// A rollout with the numbers of its machines, as `dormer get rollouts` has them.
+    async fn rollout(&self, server: &Server, found: &Answer<Rollout>) -> Result<String, Failure> {
+        if let Some(programs) = self.to.programs(found)? {
+            return Ok(programs);
+        }
+        let machines = server.get::<Machines>("/machines").await.ok();
+        let numbers = machines.map(|it| Numbers::of_pool(&it.items, &found.view.pool));
+        Ok(rollout_text(found, numbers))
     }
-    rollout
 }
 
-/// The rollout of a pool.
-async fn rollout(server: &Server, pool: &str) -> Result<Value, Failure> {
-    let answered = server.get(&Kind::Rollouts.one(pool)).await;
-    absent::explained(server, Kind::Rollouts, pool, answered).await
+fn machine_text(found: &Answer<Machine>) -> String {
+    let now = objects::now(&found.view.status);
+    text(objects::of_machine(&found.view), found, now)
+}
+
+fn rollout_text(found: &Answer<Rollout>, numbers: Option<Numbers>) -> String {
+    let now = objects::now(&found.view.status);
+    text(objects::of_rollout(&found.view, numbers), found, now)
+}
+
+/// Description of a dead letter.
+pub(super) fn dead_letter_text(found: &Answer<DeadLetter>) -> String {
+    text(objects::of_dead_letter(&found.view), found, found.view.at.0)
+}
+
+/// The sections, and what only a newer server knows.
+fn text<T: Serialize>(mut sections: Vec<Section>, found: &Answer<T>, now: Timestamp) -> String {
+    let known = serde_json::to_value(&found.view).unwrap_or_default();
+    sections.push(sections::more(found.raw(), &known, now));
+    sections::text(&sections)
 }
 
 /// Section with the next steps, as `dormer why` has them; none for a machine that serves.
@@ -137,356 +146,11 @@ fn do_now(machine: &Machine) -> Vec<String> {
     }
 }
 
-/// Sections of a description: heading and fields. Fields of no section are in the last one.
-const SECTIONS: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "name",
-            "kind",
-            "namespace",
-            "uid",
-            "pool",
-            "owner",
-            "created",
-            "payload",
-        ],
-    ),
-    (
-        "State",
-        &[
-            "state",
-            "phaseText",
-            "since",
-            "phaseSince",
-            "usualSeconds",
-            "reason",
-            "failure",
-            "waitingFor",
-            "asked",
-            "retried",
-            "retries",
-            "failingSince",
-            "quarantine",
-            "downSince",
-            "halt",
-            "alsoHalted",
-            "setAside",
-            "halted",
-            "held",
-            "heldCure",
-            "refused",
-            "paused",
-            "lacks",
-            "neighbour",
-            "rollback",
-            "overridden",
-            "deleting",
-        ],
-    ),
-    (
-        "Version",
-        &[
-            "version",
-            "desiredVersion",
-            "differs",
-            "templateDiffers",
-            "approval",
-            "rollbackTo",
-        ],
-    ),
-    (
-        "Node and Machine",
-        &[
-            "node",
-            "expectedNode",
-            "address",
-            "zone",
-            "served",
-            "cordonedBy",
-            "certificateRefused",
-            "notCompared",
-            "unserved",
-            "machinePhase",
-            "machineError",
-            "machineConditions",
-        ],
-    ),
-    (
-        "Machines",
-        &[
-            "machines",
-            "serving",
-            "updated",
-            "failed",
-            "unavailable",
-            "maxUnavailable",
-            "manualApproval",
-            "typicalTurnSeconds",
-            "machineSets",
-        ],
-    ),
-    (
-        "Lease",
-        &[
-            "token",
-            "drain",
-            "slots",
-            "queue",
-            "away",
-            "gaps",
-            "awaited",
-            "turnedAway",
-        ],
-    ),
-    ("Tasks", &["attempt", "tasks"]),
-    ("History", &["began", "closed"]),
-    ("More", &[]),
-];
-/// Fields that repeat others, or that are for programs: `-o json` has them.
-const SAID: &[&str] = &[
-    "members",
-    "joined",
-    "phase",
-    "sinceSeconds",
-    "run",
-    "seq",
-    "enteredSeq",
-    "episode",
-    "eroded",
-];
-/// Words that are written otherwise than their fields.
-const WORDS: &[(&str, &str)] = &[
-    ("uid", "UID"),
-    ("phaseText", "Phase"),
-    ("slots", "Holders"),
-    ("away", "Unavailable machines"),
-    ("gaps", "Deleted by others"),
-    ("turnedAway", "Beyond the limit"),
-    ("rollbackTo", "Can go back to"),
-    ("typicalTurnSeconds", "Usual turn"),
-    ("usualSeconds", "Usual step"),
-];
-/// The same in a table of things.
-const ITEM_WORDS: &[(&str, &str)] = &[
-    ("away", "Already unavailable"),
-    ("marked", "Over the limit"),
-];
-/// Fields with durations in seconds, which are shown as `2m48s`.
-const DURATIONS: &[&str] = &["typicalTurnSeconds", "usualSeconds"];
-/// First columns of such a table.
-const FIRST: &[&str] = &[
-    "position", "name", "type", "status", "reason", "why", "since",
-];
-/// Fields of things that are for programs.
-const OF_PROGRAMS: &[&str] = &["uid", "holder", "seq", "token"];
-
-/// Fields in sections, without those that have no value.
-pub(super) fn described(thing: &Value) -> String {
-    let thing = with_times(thing, now(thing));
-    let Value::Object(fields) = &thing else {
-        return plain(&thing);
-    };
-    let named = |key: &str| SECTIONS.iter().any(|(_, keys)| keys.contains(&key));
-    let mut lines = Vec::new();
-    for (heading, keys) in SECTIONS {
-        let found: Vec<(&str, &Value)> = if keys.is_empty() {
-            let rest = fields
-                .iter()
-                .filter(|(key, _)| !named(key) && !SAID.contains(&key.as_str()));
-            rest.map(|(key, value)| (key.as_str(), value)).collect()
-        } else {
-            let found = keys
-                .iter()
-                .filter_map(|key| Some((*key, fields.get(*key)?)));
-            found.collect()
-        };
-        // The reason has its code and its message.
-        let said =
-            |key: &str| key == "failure" && fields.get("reason").is_some_and(|it| !is_empty(it));
-        let found: Vec<(&str, &Value)> = found
-            .into_iter()
-            .filter(|(key, it)| !is_empty(it) && !said(key))
-            .collect();
-        if found.is_empty() {
-            continue;
-        }
-        let indent = if heading.is_empty() { "" } else { "  " };
-        if !heading.is_empty() {
-            lines.push(format!("{heading}:"));
-        }
-        let width = found
-            .iter()
-            .map(|(key, _)| self::heading(key).len())
-            .max()
-            .unwrap_or(0)
-            + 2;
-        for (key, value) in found {
-            let label = format!("{}:", self::heading(key));
-            if holds_things(value) {
-                lines.push(format!("{indent}{label}"));
-                let items = value.as_array().map(Vec::as_slice);
-                let items = items.unwrap_or(std::slice::from_ref(value));
-                let items = match is_table(value) {
-                    true => rows(items),
-                    false => items.iter().map(in_a_line).collect(),
-                };
-                lines.extend(items.iter().map(|item| format!("{indent}  {item}")));
-                continue;
-            }
-            lines.push(format!("{indent}{label:width$}{}", plain(value)));
-        }
-    }
-    lines.join("\n")
-}
-
-/// Time of the server at which it answered.
-fn now(thing: &Value) -> Option<Timestamp> {
-    let Moment(since) = moment(thing.get("since")?)?;
-    let seconds = thing.get("sinceSeconds").and_then(Value::as_u64)?;
-    Some(Timestamp(since.0 + seconds.saturating_mul(1_000)))
-}
-
-fn moment(value: &Value) -> Option<Moment> {
-    serde_json::from_value(value.clone()).ok()
-}
-
-/// The value with its times for people: time of day and age.
-fn with_times(value: &Value, now: Option<Timestamp>) -> Value {
-    let Some(at) = now else { return value.clone() };
-    match value {
-        Value::String(_) => match moment(value) {
-            Some(moment) => Value::String(moment.with_age(at)),
-            None => value.clone(),
-        },
-        Value::Array(items) => items.iter().map(|item| with_times(item, now)).collect(),
-        Value::Object(fields) => {
-            let shown = fields.iter().map(|(key, value)| {
-                let seconds = value.as_u64().filter(|_| DURATIONS.contains(&key.as_str()));
-                let shown = match seconds {
-                    Some(seconds) => Value::String(span(seconds)),
-                    None => with_times(value, now),
-                };
-                (key.clone(), shown)
-            });
-            Value::Object(shown.collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
-    }
-}
-
-fn holds_things(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(Value::is_object),
-        other => other.is_object(),
-    }
-}
-
-/// Whether a value is a list of things with plain fields, which is written as a table.
-fn is_table(value: &Value) -> bool {
-    let plain = |item: &Value| {
-        let fields = item.as_object();
-        fields.is_some_and(|fields| !fields.values().any(Value::is_object))
-    };
-    value
-        .as_array()
-        .is_some_and(|items| items.iter().all(plain))
-}
-
-/// Table of things, as kubectl's describe has them: a line of headings, and a line for each thing. Columns without any
-/// value are left out, and so are those for programs where the things have names.
-fn rows(items: &[Value]) -> Vec<String> {
-    let mut keys: Vec<&str> = Vec::new();
-    for (key, value) in items.iter().filter_map(Value::as_object).flatten() {
-        if !is_empty(value) && !keys.contains(&key.as_str()) {
-            keys.push(key);
-        }
-    }
-    if keys.contains(&"name") {
-        keys.retain(|key| !OF_PROGRAMS.contains(key));
-    }
-    keys.sort_by_key(|key| FIRST.iter().position(|it| it == key).unwrap_or(FIRST.len()));
-    let column = |key: &&str| -> Vec<String> {
-        let word = ITEM_WORDS.iter().find(|(known, _)| known == key);
-        let heading = word.map_or_else(|| heading(key), |(_, word)| (*word).to_owned());
-        let cells = items.iter().map(|item| plain(&item[*key]));
-        std::iter::once(heading).chain(cells).collect()
-    };
-    let columns: Vec<Vec<String>> = keys.iter().map(column).collect();
-    let width = |column: &Vec<String>| column.iter().map(|it| it.chars().count()).max();
-    let widths: Vec<usize> = columns.iter().filter_map(width).collect();
-    let row = |at: usize| -> String {
-        let cells = columns.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(column, width)| format!("{:width$}", column[at]))
-            .collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    (0..=items.len()).map(row).collect()
-}
-
-fn in_a_line(thing: &Value) -> String {
-    let Value::Object(fields) = thing else {
-        return plain(thing);
-    };
-    // The phase in words replaces its id.
-    let said = |key: &str| key == "phase" && fields.contains_key("phaseText");
-    let described = fields
-        .iter()
-        .filter(|(key, value)| !is_empty(value) && !said(key));
-    described
-        .map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// Value on one line: a dash for null, a list as its items.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => one_line(""),
-        Value::String(text) => one_line(text),
-        Value::Bool(true) => "yes".into(),
-        Value::Bool(false) => "no".into(),
-        Value::Array(items) if items.is_empty() => one_line(""),
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Object(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-/// `waitingFor` as `Waiting for`.
-fn heading(key: &str) -> String {
-    if let Some((_, word)) = WORDS.iter().find(|(known, _)| *known == key) {
-        return (*word).to_owned();
-    }
-    let mut words = String::new();
-    for (at, character) in key.chars().enumerate() {
-        if at == 0 {
-            words.extend(character.to_uppercase());
-        } else if character.is_uppercase() {
-            words.push(' ');
-            words.extend(character.to_lowercase());
-        } else {
-            words.push(character);
-        }
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::machine_with;
-    use dormer_views::rollout::{Pool, Rollout};
-    use serde_json::json;
+    use crate::samples::{machine_json, machine_with, rollout_json};
+    use serde_json::{Value, json};
 
     #[test]
     fn a_machine_that_failed_is_described_with_what_to_do() {
@@ -509,19 +173,102 @@ mod tests {
         fields.expect("an object").keys().cloned().collect()
     }
 
+    fn described_machine(value: Value) -> String {
+        machine_text(&serde_json::from_value(value).expect("a machine"))
+    }
+
+    fn described_rollout(value: Value) -> String {
+        rollout_text(&serde_json::from_value(value).expect("a rollout"), None)
+    }
+
+    /// Each field but those for programs changes the description.
+    fn all_are_shown(
+        known: &[String],
+        samples: &Value,
+        for_programs: &[&str],
+        base: &Value,
+        described: fn(Value) -> String,
+    ) {
+        let before = described(base.clone());
+        for field in known {
+            if for_programs.contains(&field.as_str()) {
+                continue;
+            }
+            let sample = samples.get(field);
+            let sample = sample.unwrap_or_else(|| panic!("no value for {field}"));
+            let mut with = base.clone();
+            with[field] = sample.clone();
+            assert_ne!(described(with), before, "{field} is not shown");
+        }
+    }
+
+    const AT: &str = "2026-11-21T07:00:30.000Z";
+
     #[test]
-    fn every_named_field_is_one_of_the_views() {
-        let mut known = fields::<Machine>();
-        known.extend(fields::<Rollout>());
-        known.extend(fields::<Pool>());
-        // Of the machines of a rollout.
-        known.extend(["machines", "serving", "updated"].map(str::to_owned));
-        let sections = SECTIONS.iter().flat_map(|(_, keys)| keys.iter());
-        let stale: Vec<&&str> = sections
-            .chain(SAID)
-            .filter(|key| !known.iter().any(|field| field == *key))
-            .collect();
-        assert_eq!(stale, [&""; 0], "of {known:?}");
+    fn every_field_of_a_machine_is_described() {
+        let failure =
+            json!({"code": "NoAnswer", "message": "m", "phase": "probing", "phaseText": "probing"});
+        let halt = json!({"kind": "held", "by": "ann", "text": "held by ann"});
+        let mut samples = json!({
+            "kind": "WindowsHost.dormer.io", "name": "w", "namespace": "n", "uid": "u2", "state": "Failed",
+            "phaseText": "probing", "phaseSince": AT, "usualSeconds": 168, "reason": "r", "waitingFor": "SSH",
+            "differs": ["a"], "drain": {"evicted": 1, "left": 2, "blockers": [], "force": false}, "version": "v1",
+            "desiredVersion": "v2", "node": "n1", "expectedNode": "n2", "address": "10.0.0.7", "pool": "p",
+            "zone": "z", "templateDiffers": [{"field": "f"}], "token": 5, "deleting": true, "machinePhase": "Running",
+            "machineError": "quota", "machineConditions": [{"kind": "k", "status": "False", "reason": "", "message": ""}],
+            "owner": "MachineSet/a", "halt": halt, "alsoHalted": [halt], "asked": {"what": "drain"},
+        });
+        let more = json!({
+            "notCompared": {"code": "c", "message": "m"}, "unserved": {"code": "c", "message": "m"}, "neighbour": "w",
+            "refused": {"code": "c", "message": "m", "whatToDo": "d"}, "certificateRefused": "c",
+            "cordonedBy": {"program": "kubectl"}, "downSince": AT, "created": AT, "served": true, "attempt": 3,
+            "tasks": [{"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "attempt": 1,
+                "attemptsMax": 65_535, "phase": "inFlight", "until": AT}],
+            "lacks": "a key", "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62, "closed": AT,
+            "quarantine": {"code": "c", "why": "w", "since": AT, "builds": ["1"]}, "failure": failure,
+            "retried": {"at": AT, "code": "c", "message": "m", "phase": "probing", "phaseText": "probing"},
+        });
+        let more = more.as_object().expect("fields").clone();
+        samples.as_object_mut().expect("fields").extend(more);
+        let held = json!([halt.clone()]);
+        let newest = json!({"retries": 2, "failingSince": AT, "setAside": held});
+        let newest = newest.as_object().expect("fields").clone();
+        samples.as_object_mut().expect("fields").extend(newest);
+        // The phase's text is shown; what a resume ended, or would end, is in its answer alone.
+        let for_programs = ["phase", "run", "episode", "ended", "wouldEnd"];
+        let base = machine_json(json!({}));
+        all_are_shown(
+            &fields::<Machine>(),
+            &samples,
+            &for_programs,
+            &base,
+            described_machine,
+        );
+    }
+
+    #[test]
+    fn every_field_of_a_rollout_is_described() {
+        let samples = json!({
+            "pool": "p", "payload": "11", "state": "Paused", "failed": 1, "unavailable": 2, "maxUnavailable": 2,
+            "manualApproval": true, "token": 5, "away": [{"uid": "u", "name": "a", "why": "holds"}],
+            "queue": [{"uid": "u", "name": "a", "position": 1, "away": false}],
+            "slots": [{"token": 5, "holder": "u", "name": "a", "marked": false, "seq": 20, "since": AT}],
+            "gaps": [{"uid": "u", "name": "a", "owner": "s", "seq": 3, "since": AT, "waitsFor": "w"}],
+            "awaited": ["a"], "turnedAway": ["a"], "paused": "ann", "held": "h", "heldCure": "c", "refused": "r",
+            "halted": "h", "rollback": "r", "overridden": {"specPayload": "12", "by": "ann"}, "machineSets": [{"name": "s", "replicas": 2}], "waitingFor": "w",
+            "typicalTurnSeconds": 168, "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62,
+            "closed": AT, "quarantine": {"code": "c", "why": "w", "since": AT, "builds": ["1"]},
+        });
+        // Machines and serving are the numbers for people; eroded has its sentence in waitingFor.
+        let for_programs = ["members", "joined", "eroded", "run", "episode"];
+        let base = rollout_json(json!({}));
+        all_are_shown(
+            &fields::<Rollout>(),
+            &samples,
+            &for_programs,
+            &base,
+            described_rollout,
+        );
     }
 
     #[test]
@@ -563,48 +310,29 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_views_has_its_section() {
-        let mut known = fields::<Machine>();
-        known.extend(fields::<Rollout>());
-        known.extend(fields::<Pool>());
-        let named = |key: &String| {
-            SECTIONS
-                .iter()
-                .any(|(_, keys)| keys.contains(&key.as_str()))
-        };
-        // Answers to actions have the last ones.
-        let rest = known.iter().filter(|key| {
-            let answers = ["ended", "wouldEnd"];
-            !named(key) && !SAID.contains(&key.as_str()) && !answers.contains(&key.as_str())
-        });
-        assert_eq!(rest.collect::<Vec<_>>(), [""; 0]);
-    }
-
-    #[test]
-    fn durations_are_written_as_people_say_them() {
-        let thing = json!({"pool": "windows", "typicalTurnSeconds": 168,
-            "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 5});
-        let text = described(&thing);
-        assert!(text.contains("Usual turn: 2m48s"), "{text}");
-    }
-
-    #[test]
     fn a_rollout_is_described_in_tables_without_what_is_for_programs() {
-        let rollout = json!({"pool": "windows", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 120,
+        let rollout = rollout_json(json!({"sinceSeconds": 120, "typicalTurnSeconds": 168,
             "away": [{"uid": "u1", "name": "win-a", "why": "holds the lease"}],
             "queue": [{"uid": "u2", "name": "win-b", "position": 1, "away": false},
                 {"uid": "u3", "name": "win-long-c", "position": 2, "away": true}],
             "slots": [{"token": 5, "holder": "u1", "name": "win-a", "marked": false, "seq": 20,
-                "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
-        let text = described(&rollout);
+                "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]}));
+        let text = described_rollout(rollout);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
             [
                 "Pool: windows",
                 "State:",
+                "  State: Open",
                 "  Since: 07:00:00 UTC (2m ago)",
+                "Machines:",
+                "  Failed:          0",
+                "  Unavailable:     1",
+                "  Manual approval: no",
+                "  Usual turn:      2m48s",
                 "Lease:",
+                "  Token:                4",
                 "  Holders:",
                 "    Name   Since                  Over the limit",
                 "    win-a  07:00:00 UTC (2m ago)  no",
@@ -615,36 +343,71 @@ mod tests {
                 "  Unavailable machines:",
                 "    Name   Why",
                 "    win-a  holds the lease",
+                "History:",
+                "  Began:                   06:00:00 UTC (62m ago)",
+                "  Records:                 9",
+                "  State entered at record: 7",
             ]
         );
     }
 
     #[test]
     fn a_description_has_sections_without_what_has_no_value() {
-        let thing = json!({"waitingFor": null, "name": "a", "state": "Failed", "phase": "failed",
-            "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312, "halt": {"kind": "paused", "by": "ada"},
-            "failure": {"code": "NoAnswer", "phase": "probing", "phaseText": "probing"},
-            "tasks": [{"task": "probe", "of": null}], "colourOfTomorrow": "blue", "differs": []});
-        let text = described(&thing);
+        let machine = machine_json(
+            json!({"name": "a", "state": "Failed", "phase": "failed", "phaseText": "failed",
+            "sinceSeconds": 312, "halt": {"kind": "paused", "by": "ada", "text": "paused by ada"},
+            "failure": {"code": "NoAnswer", "message": "", "phase": "probing", "phaseText": "probing"},
+            "tasks": [{"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "attempt": 2, "attemptsMax": 9,
+                "phase": "waiting", "until": "2026-11-21T07:06:00.000Z", "heartbeat": null}],
+            "colourOfTomorrow": "blue", "lateBloomer": false}),
+        );
+        let text = described_machine(machine);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
             [
                 "Name: a",
+                "UID:  u",
+                "Pool: windows",
                 "State:",
-                "  State:   Failed",
-                "  Since:   07:00:00 UTC (5m12s ago)",
-                "  Failure:",
-                "    code NoAnswer, phase probing",
-                "  Halt:",
-                "    by ada, kind paused",
+                "  State:    Failed",
+                "  Phase:    failed",
+                "  Since:    07:00:00 UTC (5m12s ago)",
+                "  Failure:  while probing: no answer (NoAnswer)",
+                "  Halt:     paused by ada",
+                "  Deleting: no",
+                "Node and Machine:",
+                "  Served: no",
                 "Tasks:",
                 "  Tasks:",
-                "    Task",
-                "    probe",
+                "    Task   Attempt  Phase    Until",
+                "    probe  2 of 9   waiting  07:06:00 UTC (in 48s)",
+                "History:",
+                "  Began:                   06:00:00 UTC (1h5m ago)",
+                "  Records:                 9",
+                "  State entered at record: 7",
                 "More:",
                 "  Colour of tomorrow: blue",
             ]
         );
+    }
+
+    #[test]
+    fn a_dead_letter_is_described() {
+        let dead = json!({"id": 3, "run": null, "reason": "schema 9", "at": "2026-11-21T07:00:00.000Z",
+            "origin": "watcher", "bytes": 12, "message": "{}", "colour": "blue"});
+        let text = dead_letter_text(&serde_json::from_value(dead).expect("a dead letter"));
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = [
+            "ID:      3",
+            "Since:   2026-11-21T07:00:00.000Z",
+            "From:    watcher",
+            "Bytes:   12",
+            "Reason:  schema 9",
+            "Message: {}",
+            "More:",
+            "  Colour: blue",
+        ];
+        assert_eq!(lines, expected);
     }
 }

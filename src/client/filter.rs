@@ -64,7 +64,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`Failure::Usage`] with the existing pools.
+    /// [`Failure::Absent`] with the existing pools.
     pub(super) async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
         let terms = self.selector.iter().flat_map(|it| &it.0);
         let selected = terms.filter(|it| it.key == "pool").map(|it| &it.value);
@@ -264,6 +264,7 @@ impl Term {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::items::Progress;
     use crate::samples::{machine_with, rollout_with};
     use serde_json::json;
 
@@ -409,12 +410,12 @@ mod tests {
                 .check::<dormer_views::machine::Machine>("machines")
                 .is_ok()
         );
-        let refused = stuck.check::<dormer_views::rollout::Rollout>("rollouts");
+        let refused = stuck.check::<Progress>("rollouts");
         assert!(refused.unwrap_err().to_string().contains("Halted"));
         let open = Filter {
             state: Some("open".into()),
             ..Filter::default()
         };
-        assert!(open.takes(&rollout_with(json!({}))));
+        assert!(open.takes(&Progress::of(rollout_with(json!({})), &[])));
     }
 }

@@ -4,12 +4,12 @@ use super::{
     Failure, To, absent,
     answer::Answer,
     filter::Filter,
-    items::{Item, Kind, NAMESPACE, Progress, Target, TargetParser},
+    items::{Item, Kind, Progress, Target, TargetParser},
+    listing::{Look, fitted},
     machines,
-    output::{Output, columns_without, table},
+    output::Output,
     server::{Address, Server},
-    terminal::{self, Style},
-    watch,
+    terminal, watch,
 };
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
@@ -30,7 +30,8 @@ that of the Machine. Of rollouts: SERVING counts machines whose Node is in servi
 counts machines that carry the version that they should carry; MACHINES counts one that goes and the one in its place \
 once; HOLDER \
 names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
-in the queue (until one has ended: what its steps took last), and is empty while nothing is granted or a turn takes more than three times as long as usual.";
+in the queue (until one has ended: what its steps took last), and is empty while nothing is granted or a turn takes more than three times as long as usual. \
+A terminal that is too narrow gets shorter names and fewer columns; a pipe gets all of them.";
 
 /// Output format of `dormer get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -210,12 +211,8 @@ impl Get {
         let List { items } = server
             .get::<List<Answer<T>>>(self.target.kind.path())
             .await?;
-        let id = |it: &Answer<T>| it.raw()["run"].as_str().unwrap_or_default().to_owned();
-        let ids: Vec<String> = items.iter().map(id).collect();
-        let means = |it: &Answer<T>| {
-            let key = id(it).split_once('/').is_some_and(|(_, key)| key == name);
-            key || it.raw()["name"] == name
-        };
+        let ids: Vec<String> = items.iter().map(|it| it.view.name()).collect();
+        let means = |it: &Answer<T>| it.view.is_called(name);
         let mut found = items.into_iter().filter(means);
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
@@ -295,57 +292,17 @@ impl Get {
         Ok(parts.join("\n\n"))
     }
 
-    /// Table that fits the terminal: names are shortened first, then lines are cut.
-    fn table<T: Item>(&self, mut shown: Vec<T>) -> String {
+    fn table<T: Item>(&self, shown: Vec<T>) -> String {
         let wide = self.output == GetOutput::Wide;
-        let columns = terminal::columns().filter(|_| !wide);
-        let mut text = self.lines(&shown, wide, &[]);
-        if let Some(columns) = columns
-            && text.lines().any(|line| line.chars().count() > columns)
-        {
-            let names: Vec<String> = shown.iter().map(Item::name).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let short = machines::short_names(&names);
-            let renamed = shown.into_iter().zip(short);
-            shown = renamed.map(|(item, name)| item.called(name)).collect();
-            text = (0..=T::SPARED.len())
-                .map(|count| self.lines(&shown, wide, &T::SPARED[..count]))
-                .find(|text| last_column_at(text) + LAST_MIN <= columns)
-                .unwrap_or_else(|| self.lines(&shown, wide, T::SPARED));
-        }
-        let coloured = terminal::coloured();
-        let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
-        let lines = text.lines().zip(styles).map(|(line, style)| {
-            let line = columns.map_or_else(|| line.to_owned(), |most| terminal::cut(line, most));
-            style.paint(&line, coloured)
-        });
+        let look = Look {
+            wide,
+            namespaces: self.all_namespaces && self.target.kind == Kind::Machines,
+            columns: terminal::columns().filter(|_| !wide),
+        };
         let skipped = usize::from(self.no_headers);
-        lines.skip(skipped).collect::<Vec<_>>().join("\n")
-    }
-
-    fn lines<T: Item>(&self, shown: &[T], wide: bool, spared: &[&str]) -> String {
-        let text = table(shown, &columns_without(T::COLUMNS, spared), wide);
-        let namespaces: Vec<&str> = shown.iter().map(|it| it.sort_key().0).collect();
-        if !self.all_namespaces || self.target.kind != Kind::Machines || wide {
-            return text;
-        }
-        let heading = NAMESPACE.heading;
-        let widest = namespaces.iter().map(|it| it.len()).max().unwrap_or(0);
-        let width = widest.max(heading.len()) + 2;
-        let cells = std::iter::once(heading).chain(namespaces);
-        let lines = cells.zip(text.lines());
-        let lines = lines.map(|(cell, line)| format!("{cell:width$}{line}"));
+        let lines = fitted(shown, look).into_iter().skip(skipped);
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// Fewest characters of the last column, the reason.
-const LAST_MIN: usize = 48;
-
-/// Where the last column of a table begins.
-fn last_column_at(text: &str) -> usize {
-    let headings = text.lines().next().unwrap_or_default();
-    headings.rfind("  ").map_or(0, |at| at + 2)
 }
 
 /// Rollouts or pools with what their machines say of them. Without a right to list machines those columns of a rollout stay
@@ -434,7 +391,7 @@ fn compared(one: Option<&Value>, other: Option<&Value>) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::machine_with;
+    use crate::{output::table, samples::machine_with};
     use serde_json::json;
 
     #[test]
@@ -454,21 +411,6 @@ mod tests {
         ] {
             assert!(row.contains(part), "{part}: {text}");
         }
-    }
-
-    #[test]
-    fn a_narrow_terminal_does_without_columns_before_the_reason() {
-        let machine = machine_with(json!({"version": "11.0.0-9fc46aca439d", "waitingFor": "SSH"}));
-        let last = |spared: &[&str]| {
-            let columns = columns_without(Machine::COLUMNS, spared);
-            last_column_at(&table([&machine], &columns, false))
-        };
-        assert!(last(&[]) + LAST_MIN > 80 && last(Machine::SPARED) + LAST_MIN <= 80);
-        let all = table([&machine], Machine::COLUMNS, false);
-        assert_eq!(
-            all.lines().next().unwrap_or_default().find("REASON"),
-            Some(last(&[]))
-        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Objects that commands list: their kinds, and each as a row of a table.
 
 use super::{
+    machines::short_names,
     output::{Column, optional},
     server::segment,
     terminal::Style,
@@ -115,16 +116,6 @@ impl Kind {
         }
     }
 
-    /// Field that names an object.
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::Machines => "name",
-            Self::Runs | Self::Quarantine => "run",
-            Self::Rollouts | Self::Pools => "pool",
-            Self::Tasks => "task",
-        }
-    }
-
     /// The name without its kind: `windows` of `pool/windows`. Runs keep theirs, WORKFLOW/KEY, and machines have
     /// namespaces, which come first.
     pub(super) fn bare(self, called: &str) -> &str {
@@ -157,6 +148,8 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     /// Headings of columns that are left out on a narrow terminal, in that order. The last column is the most
     /// important.
     const SPARED: &'static [&'static str] = &[];
+    /// Characters that are to be left for the last column; columns are left out for them.
+    const LAST_MIN: usize = 48;
 
     /// Pool of the item, for `--pool`.
     fn pool(&self) -> Option<&str> {
@@ -204,9 +197,23 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     /// Name for `-o name`, without its kind.
     fn name(&self) -> String;
 
+    /// Whether people call it so.
+    fn is_called(&self, name: &str) -> bool {
+        self.name() == name
+    }
+
     /// The item under a shorter name.
     fn called(self, _: String) -> Self {
         self
+    }
+
+    /// The items with shorter names, for a narrow terminal.
+    fn shortened(shown: Vec<Self>) -> Vec<Self> {
+        let names: Vec<String> = shown.iter().map(Self::name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let short = short_names(&names);
+        let renamed = shown.into_iter().zip(short);
+        renamed.map(|(item, name)| item.called(name)).collect()
     }
 
     /// The item with what these machines say of it.
@@ -358,6 +365,11 @@ impl Item for Run {
     fn name(&self) -> String {
         self.status.run.clone()
     }
+
+    fn is_called(&self, name: &str) -> bool {
+        let key = self.status.run.split_once('/').map(|(_, key)| key);
+        key == Some(name) || self.name == name
+    }
 }
 
 /// A rollout, with what its machines say of it.
@@ -371,23 +383,54 @@ pub(super) struct Progress {
     /// Time until the queue is empty, in seconds.
     #[serde(skip)]
     pub(super) left: Option<u64>,
+    /// Names of its machines, with shorter ones.
+    #[serde(skip)]
+    short: Vec<(String, String)>,
 }
 
 impl Progress {
     /// Progress of `rollout` with the known `machines`; the server estimates the duration of a turn.
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
+        let ours = machines.iter().filter(|it| it.pool == rollout.pool);
+        let names: Vec<&str> = ours.map(|it| it.name.as_str()).collect();
+        let short = short_names(&names);
+        let names = names.into_iter().map(str::to_owned);
         Self {
             numbers: Numbers::of_pool(machines, &rollout.pool),
             left: trouble::seconds_left(&rollout),
+            short: names.zip(short).collect(),
             rollout,
         }
+    }
+
+    /// The text with shorter names of its machines.
+    fn with_short_names(&self, text: &str) -> String {
+        let names = self.short.iter();
+        names.fold(text.to_owned(), |text, (name, short)| {
+            text.replace(name, short)
+        })
+    }
+
+    /// The rollout with shorter names of its machines: of the holders, and in sentences.
+    fn with_shorter_names(mut self) -> Self {
+        for at in 0..self.rollout.slots.len() {
+            self.rollout.slots[at].name = self.with_short_names(&self.rollout.slots[at].name);
+        }
+        for at in 0..self.rollout.away.len() {
+            self.rollout.away[at].name = self.with_short_names(&self.rollout.away[at].name);
+        }
+        let halted = self.rollout.halted.take();
+        self.rollout.halted = halted.map(|text| self.with_short_names(&text));
+        let waits = self.rollout.waiting_for.take();
+        self.rollout.waiting_for = waits.map(|text| self.with_short_names(&text));
+        self
     }
 }
 
 impl Item for Progress {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.rollout.pool.clone()),
-        Column::new("STATE", |it| it.rollout.state.to_string()),
+        Column::new("STATE", |it| trouble::word_of(&it.rollout).to_owned()),
         Column::new("MACHINES", |it| it.numbers.machines.to_string()),
         Column::new("SERVING", |it| it.numbers.serving.to_string()),
         Column::new("UPDATED", |it| it.numbers.updated.to_string()),
@@ -397,19 +440,31 @@ impl Item for Progress {
             let allowed = allowed.map_or_else(|| "?".to_owned(), |it| it.to_string());
             format!("{}/{allowed}", it.rollout.unavailable)
         }),
-        Column::new("HOLDER", |it| holders(&it.rollout)),
+        Column::new("HOLDER", |it| it.rollout.places().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
         Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
         Column::new("WAITING FOR", |it| {
             let still = trouble::stands_still(&it.rollout);
-            optional(&still.or_else(|| it.rollout.waiting_for.clone()))
+            let still = still.or_else(|| it.rollout.waiting_for.clone());
+            optional(&still.or_else(|| it.rollout.direction()))
         }),
         Column::wide("TOKEN", |it| it.rollout.token.to_string()),
         Column::wide("SINCE", |it| span(it.rollout.status.since_seconds)),
     ];
 
+    const SPARED: &'static [&'static str] = &[
+        "FAILED",
+        "SERVING",
+        "UNAVAILABLE",
+        "MACHINES",
+        "UPDATED",
+        "QUEUE",
+        "STATE",
+    ];
+    const LAST_MIN: usize = 40;
+
     fn pool(&self) -> Option<&str> {
-        self.rollout.pool()
+        Some(&self.rollout.pool)
     }
 
     fn state(&self) -> Option<&str> {
@@ -417,15 +472,23 @@ impl Item for Progress {
     }
 
     fn states() -> Vec<&'static str> {
-        Rollout::states()
+        RolloutState::ALL.iter().map(|it| it.id()).collect()
     }
 
     fn urgency(&self) -> Option<Urgency> {
-        self.rollout.urgency()
+        let rollout = &self.rollout;
+        let stuck = rollout.halted.is_some() || rollout.held.is_some();
+        let paused = rollout.paused.is_some() || rollout.stopped_by().is_some();
+        let paused = paused.then_some(Urgency::Person);
+        stuck.then_some(Urgency::Stuck).or(paused)
     }
 
     fn name(&self) -> String {
         self.rollout.pool.clone()
+    }
+
+    fn shortened(shown: Vec<Self>) -> Vec<Self> {
+        shown.into_iter().map(Self::with_shorter_names).collect()
     }
 
     fn with(self, machines: &[Machine]) -> Self {
@@ -437,49 +500,6 @@ impl Item for Progress {
 pub(super) fn holders(rollout: &Rollout) -> String {
     let names: Vec<&str> = rollout.holders().map(|it| it.name.as_str()).collect();
     names.join(", ")
-}
-
-impl Item for Rollout {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("POOL", |it| it.pool.clone()),
-        Column::new("STATE", |it| trouble::word_of(it).to_owned()),
-        Column::new("MEMBERS", |it| it.members.to_string()),
-        Column::new("JOINED", |it| it.joined.to_string()),
-        Column::new("FAILED", |it| it.failed.to_string()),
-        Column::new("UNAVAILABLE", |it| it.unavailable.to_string()),
-        Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
-        Column::new("HOLDER", |it| it.places().join(", ")),
-        Column::new("WAITING FOR", |it| {
-            let still = trouble::stands_still(it);
-            let still = still.or_else(|| it.waiting_for.clone());
-            optional(&still.or_else(|| it.direction()))
-        }),
-        Column::wide("TOKEN", |it| it.token.to_string()),
-        Column::wide("SINCE", |it| span(it.status.since_seconds)),
-    ];
-
-    fn pool(&self) -> Option<&str> {
-        Some(&self.pool)
-    }
-
-    fn state(&self) -> Option<&str> {
-        Some(self.state.id())
-    }
-
-    fn states() -> Vec<&'static str> {
-        RolloutState::ALL.iter().map(|it| it.id()).collect()
-    }
-
-    fn urgency(&self) -> Option<Urgency> {
-        let stuck = self.halted.is_some() || self.held.is_some();
-        let paused = self.paused.is_some() || self.stopped_by().is_some();
-        let paused = paused.then_some(Urgency::Person);
-        stuck.then_some(Urgency::Stuck).or(paused)
-    }
-
-    fn name(&self) -> String {
-        self.pool.clone()
-    }
 }
 
 impl Item for QuarantinedRun {

@@ -15,6 +15,7 @@ mod filter;
 mod get;
 mod history;
 mod items;
+mod listing;
 mod logs;
 mod machines;
 mod names;

@@ -134,7 +134,7 @@ async fn candidates(server: &Server, named: &Named, word: &str) -> Result<Vec<St
     };
     let found = match named {
         Named::Machine { .. } if kind.starts_with("rollout") => pools(server).await?,
-        // `verify` takes names alone.
+        // `verify` takes kinds, but completes names of Nodes.
         Named::Node if !kind.is_empty() => Vec::new(),
         Named::Machine { or_rollout } => {
             let machines = server.get::<Machines>("/machines").await?.items;

@@ -30,13 +30,17 @@ pub(super) fn machine_with(fields: Value) -> Machine {
     serde_json::from_value(machine_json(fields)).expect("a machine")
 }
 
-/// A rollout with these fields as JSON.
-pub(super) fn rollout_with(fields: Value) -> Rollout {
+/// A rollout's JSON with these fields.
+pub(super) fn rollout_json(fields: Value) -> Value {
     let common = json!({
         "pool": "windows", "state": "Open", "members": 3, "joined": 2, "failed": 0, "unavailable": 1,
         "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [], "gaps": [], "awaited": [],
         "turnedAway": [], "machineSets": [],
     });
-    let rollout = run_with("rollout/windows", common, fields);
-    serde_json::from_value(rollout).expect("a rollout")
+    run_with("rollout/windows", common, fields)
+}
+
+/// A rollout with these fields as JSON.
+pub(super) fn rollout_with(fields: Value) -> Rollout {
+    serde_json::from_value(rollout_json(fields)).expect("a rollout")
 }

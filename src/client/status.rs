@@ -15,7 +15,7 @@ use dormer_proto::{
     phase::{Listed, MachinePhase},
 };
 use dormer_views::{
-    explain,
+    explain::{self, as_usual},
     lacks::Lack,
     machine::{Machine, Machines},
     moment::span,
@@ -431,16 +431,21 @@ impl Found {
 
     /// Machines that change without trouble, by phase.
     fn changing(&self) -> Vec<String> {
-        let mut phases: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut phases: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
         for machine in &self.machines {
             let serving = machine.phase == MachinePhase::Serving;
             if !serving && trouble::trouble(machine).is_none() {
                 let names = phases.entry(&machine.phase_text).or_default();
-                names.push(&machine.name);
+                names.push(machine);
             }
         }
-        let line = |(phase, names): (&&str, &Vec<&str>)| {
-            format!("  {phase}: {}", listed(names, NAMES_MAX))
+        let line = |(phase, machines): (&&str, &Vec<&Machine>)| {
+            let names: Vec<&str> = machines.iter().map(|it| it.name.as_str()).collect();
+            let usual: Option<Vec<String>> = machines.iter().map(|it| as_usual(it)).collect();
+            // The last one of several is the last to end.
+            let usual = usual.and_then(|all| all.into_iter().max());
+            let usual = usual.map_or_else(String::new, |usual| format!(" ({usual})"));
+            format!("  {phase}: {}{usual}", listed(&names, NAMES_MAX))
         };
         phases.iter().map(line).collect()
     }
@@ -645,6 +650,15 @@ mod tests {
             text.starts_with("REFUSED SETTINGS\n  Pool windows: payload: there is no payload"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_step_in_its_usual_time_is_said_to_be_as_usual() {
+        let probing = json!({"name": "win-a", "state": "Provisioned", "phase": "probing", "phaseText": "probing",
+            "phaseSince": "2026-11-21T07:00:00.000Z", "usualSeconds": 180});
+        let text = found(&[probing], json!({})).lines(usize::MAX, false);
+        let line = "  probing: win-a (as usual; this step takes about 3m, by 07:03 UTC)";
+        assert!(text.lines().any(|it| it == line), "{text}");
     }
 
     #[test]

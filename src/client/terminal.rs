@@ -174,6 +174,11 @@ pub(super) fn cut(line: &str, columns: usize) -> String {
     kept.chain(['…']).collect()
 }
 
+/// Text broken for the terminal. Other outputs get it as it is.
+pub fn fitted(text: &str) -> String {
+    columns().map_or_else(|| text.to_owned(), |columns| wrap(text, columns, ""))
+}
+
 /// Text in lines of at most `columns` characters, broken at blanks. Later lines begin with `indent`.
 pub(super) fn wrap(line: &str, columns: usize, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();

@@ -4,8 +4,9 @@ use super::{
     Failure, To, absent,
     answer::Answer,
     filter::Filter,
-    items::{Item, Kind, Target, TargetParser},
-    output::{Output, one_line, table},
+    items::{Item, Kind, Progress, Target, TargetParser},
+    listing::{Look, fitted},
+    output::{Output, one_line},
     server::Server,
     sse::{Event, Parser},
     terminal,
@@ -86,7 +87,7 @@ impl Watch {
         }
         match self.target.kind {
             Watched::Machines => self.filter.check::<Machine>("machines")?,
-            Watched::Rollouts => self.filter.check::<Rollout>("rollouts")?,
+            Watched::Rollouts => self.filter.check::<Progress>("rollouts")?,
         }
         let server = self.to.server()?;
         self.filter.check_pool(&server).await?;
@@ -138,7 +139,8 @@ impl Watch {
                 self.fits(machine.as_ref(), &names)
             }
             (Watched::Rollouts, AnyRun::Rollout(rollout)) => {
-                self.fits(rollout.as_ref(), &[&rollout.pool])
+                let progress = Progress::of(rollout.as_ref().clone(), &[]);
+                self.fits(&progress, &[&rollout.pool])
             }
             _ => false,
         };
@@ -309,8 +311,7 @@ impl<'a> View<'a> {
         let mut shown: Vec<&(Instant, AnyRun)> =
             shown.filter(|(_, run)| self.watch.shows(run)).collect();
         shown.sort_by(|(_, one), (_, other)| sort_key(one).cmp(&sort_key(other)));
-        let (columns, lines) = terminal_size::terminal_size()
-            .map_or((u16::MAX, LINES), |(width, height)| (width.0, height.0));
+        let lines = terminal_size::terminal_size().map_or(LINES, |(_, height)| height.0);
         let room = usize::from(lines).saturating_sub(3).max(1);
         let hidden = shown.len().saturating_sub(room);
         shown.truncate(room);
@@ -325,32 +326,42 @@ impl<'a> View<'a> {
         if self.stale {
             text += "\n(the server does not answer: this table is outdated)";
         }
-        let cut = |line: &str| line.chars().take(usize::from(columns)).collect::<String>();
-        text.lines().map(cut).collect::<Vec<_>>().join("\n")
+        text
     }
 
+    /// The table of `dormer get`.
     fn table(&self, shown: &[&(Instant, AnyRun)]) -> String {
-        let wide = self.watch.to.wide();
+        let look = Look {
+            wide: self.watch.to.wide(),
+            namespaces: false,
+            columns: terminal::columns(),
+        };
         let shown = shown.iter();
-        match self.watch.target.kind {
+        let lines = match self.watch.target.kind {
             Watched::Machines => {
                 let machines = shown.filter_map(|(at, run)| aged_machine(run, *at));
-                table(&machines.collect::<Vec<_>>(), Machine::COLUMNS, wide)
+                fitted(machines.collect(), look)
             }
             Watched::Rollouts => {
-                let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at));
-                table(&rollouts.collect::<Vec<_>>(), Rollout::COLUMNS, wide)
+                let all = self.known.values();
+                let machines: Vec<Machine> = all
+                    .filter_map(|(_, run)| run.as_machine().cloned())
+                    .collect();
+                let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at, &machines));
+                fitted(rollouts.collect(), look)
             }
-        }
+        };
+        lines.join("\n")
     }
 }
 
 /// Sort key of the table: the most urgent come first.
 fn sort_key(run: &AnyRun) -> (usize, &str, &str) {
     let place = |urgency: Option<Urgency>| urgency.map_or(usize::MAX, |it| it as usize);
+    let of_rollout = |rollout: &Rollout| Progress::of(rollout.clone(), &[]).urgency();
     match run {
         AnyRun::Machine(machine) => (place(machine.urgency()), &machine.namespace, &machine.name),
-        AnyRun::Rollout(rollout) => (place(rollout.urgency()), "", run.name()),
+        AnyRun::Rollout(rollout) => (place(of_rollout(rollout)), "", run.name()),
         AnyRun::Run(_) => (usize::MAX, "", run.name()),
     }
 }
@@ -362,11 +373,11 @@ fn aged_machine(run: &AnyRun, at: Instant) -> Option<Machine> {
     Some(machine)
 }
 
-/// Rollout that the server sent at `at`, with its durations extended to now.
-fn aged_rollout(run: &AnyRun, at: Instant) -> Option<Rollout> {
+/// Rollout that the server sent at `at`, with its durations extended to now, and what these machines say of it.
+fn aged_rollout(run: &AnyRun, at: Instant, machines: &[Machine]) -> Option<Progress> {
     let mut rollout = run.as_rollout()?.clone();
     rollout.status.since_seconds += at.elapsed().as_secs();
-    Some(rollout)
+    Some(Progress::of(rollout, machines))
 }
 
 /// Change in one line.
@@ -444,6 +455,45 @@ mod tests {
         ];
         assert_eq!(shown(&failed), [true, false, false]);
         assert_eq!(shown(&["rollouts"]), [false, false, true]);
+    }
+
+    #[test]
+    fn the_table_of_rollouts_has_the_columns_of_get_with_the_numbers_of_their_machines() {
+        let watch = watch(&["rollouts"]);
+        let mut view = View::new(&watch);
+        view.redraws = true;
+        let serves = json!({"state": "Joined", "phase": "serving", "served": true, "version": "v1",
+            "desiredVersion": "v1"});
+        let machine = serde_json::to_value(machine_with(serves)).unwrap();
+        let rollout = serde_json::to_value(rollout_with(json!({"maxUnavailable": 1}))).unwrap();
+        for run in [machine, rollout] {
+            let event = Event {
+                kind: "run".into(),
+                data: run.to_string(),
+            };
+            assert!(view.take(&event).is_ok());
+        }
+        let text = view.text();
+        let headings: Vec<&str> = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split("  ")
+            .collect();
+        let headings: Vec<&str> = headings
+            .iter()
+            .map(|it| it.trim())
+            .filter(|it| !it.is_empty())
+            .collect();
+        let columns = Progress::COLUMNS.iter().filter(|it| !it.wide);
+        assert_eq!(headings, columns.map(|it| it.heading).collect::<Vec<_>>());
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        assert_eq!(row[..6], ["windows", "Open", "1", "1", "1", "0"], "{text}");
     }
 
     #[test]

@@ -121,11 +121,13 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
         log,
         steps,
         heals_by,
+        as_usual,
         details,
         ..
     } = explanation;
     // An alternative is no further step.
-    let (instead, steps): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.instead);
+    let steps = steps.iter().filter(|_| as_usual.is_none());
+    let (instead, steps): (Vec<&Step>, Vec<&Step>) = steps.partition(|step| step.instead);
     let urgency = trouble(machine).map(|it| it.urgency);
     let bad = urgency == Some(Urgency::Stuck);
     // The code follows the words of the cause; it is set small.
@@ -144,7 +146,8 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                 }
                 @if let Some(log) = log { div { dt { "Log" } dd { pre { (log) } } } }
                 div { dt { "Do now" } dd {
-                    @if let Some(by) = heals_by {
+                    @if let Some(usual) = as_usual { "Nothing: " (usual) "." }
+                    @else if let Some(by) = heals_by {
                         @if steps.is_empty() { "Nothing" } @else { "Nothing yet" }
                         ": dormer continues by itself. It counts as stuck at " (time(*by))
                         @if steps.is_empty() { "." } @else { "; then:" }

@@ -5,7 +5,7 @@ use clap::Args;
 use dormer_fleet::{
     Fault, Pace, World, WorldConfig,
     api::kinds,
-    faults::LEGEND,
+    faults::{FaultOrder, LEGEND},
     manifest,
     world::{SSH_PORT, Tally, WorldError},
 };
@@ -37,7 +37,8 @@ pub struct Options {
     /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`; see --list-faults
+    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`; see
+    /// --list-faults
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// List the available faults, and exit
@@ -130,6 +131,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     checked(check(&options))?;
+    checked(check_faults(&options.faults))?;
     let config = WorldConfig {
         machines: Some(options.machines),
         manifests: options.manifest,
@@ -234,6 +236,18 @@ async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
     tokio::fs::write(folder.join(MANIFEST_FILE), text)
         .await
         .with_context(failed)
+}
+
+/// Refuses an order of a fault that cannot be understood, before anything is started.
+pub(crate) fn check_faults(orders: &[String]) -> anyhow::Result<()> {
+    for order in orders {
+        anyhow::ensure!(
+            order != "none",
+            "--faults: none stands alone, without other faults"
+        );
+        order.parse::<FaultOrder>()?;
+    }
+    Ok(())
 }
 
 pub(crate) fn list_faults() {

@@ -583,7 +583,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
         ("csr-extra-san", refused_certificate("it names the address 10.9.9.9, which the Machine does not have")),
-        ("old-node", refused_certificate("the Node win-a.ec2.internal is there, and belongs to aws:///us-east-1a/i-0, not aws:///us-east-1a/i-1")),
+        ("old-node", refused_certificate("the Node win-a.ec2.internal is there, and belongs to aws:///us-east-1a/i-0, not aws:///us-east-1a/i-1; if no host has it any more: kubectl delete node win-a.ec2.internal")),
         ("flapping", shown_as(&flapping, Vec::new())),
         ("serving-never", shown_as(&unserved, Vec::new())),
         ("serving-never", failed(Phase::Marking, "NoServingCertificate", "the Node is Ready, and does not serve: certificate: the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came")),

@@ -11,12 +11,14 @@ mod short;
 mod situation;
 mod step;
 pub mod trouble;
+mod usual;
 
 pub use advice::{host_cure, is_connection, steps};
 pub use failing::{LastFailure, cause, failure_in, step_text};
 pub use outdated::{OutdatedMachines, outdated};
 pub use situation::{condition_text, machine_set, numbers_text, situation};
 pub use step::{Outside, Step, step_lines};
+pub use usual::as_usual;
 
 use crate::{
     machine::{Machine, MachineKind},
@@ -89,6 +91,10 @@ pub struct Explanation {
     /// How urgently it needs a person; absent without trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<OpenEnum<Urgency>>,
+    /// That its step lasts as long as usual, with the time by which it usually ends. There is nothing to do then, and the steps
+    /// are for a time after that. Absent: not known, or it is in trouble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_usual: Option<String>,
     /// Next steps, in their order.
     #[serde(rename = "do")]
     pub steps: Vec<Step>,
@@ -170,6 +176,7 @@ pub fn explanation(
             .map(|_| machine.phase_seconds())
             .filter(|seconds| *seconds < machine.status.since_seconds),
         code: trouble.map(|it| it.code),
+        as_usual: as_usual(machine),
         steps: steps(machine, rollout),
         heals_by: trouble::heals_by(machine),
         details,
@@ -276,9 +283,13 @@ impl Explanation {
         if !log.is_empty() {
             lines.extend(block("Log", log.into_iter(), ""));
         }
-        let first = first_line(self.heals_by, now, self.steps.is_empty());
-        let steps = first.into_iter().chain(step_lines(&self.steps));
-        lines.extend(block("Do now", steps, "Nothing."));
+        if let Some(usual) = &self.as_usual {
+            lines.push(row("Do now", &format!("Nothing: {usual}.")));
+        } else {
+            let first = first_line(self.heals_by, now, self.steps.is_empty());
+            let steps = first.into_iter().chain(step_lines(&self.steps));
+            lines.extend(block("Do now", steps, "Nothing."));
+        }
         let since = self.since.clock(now);
         let long = span(self.since_seconds);
         let times = self.times();
@@ -336,6 +347,9 @@ fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     let serves = machine.phase == MachinePhase::Serving && machine.waiting_for.is_none();
     if serves && steps.is_empty() || machine.state == MachineState::Gone {
         return "There is nothing to do.".into();
+    }
+    if let Some(usual) = as_usual(machine) {
+        return format!("dormer continues by itself, {usual}.");
     }
     let heals_by = trouble::heals_by(machine);
     let prose = steps.iter().map(Step::prose);

@@ -37,7 +37,8 @@ pub(crate) struct RequestArgs {
     /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
     #[arg(long)]
     id: Option<String>,
-    /// Act only if the present state was entered at this record; `dormer describe` shows the record
+    /// Act only if the present state was entered at this record, the number that `dormer describe` shows at "State entered at
+    /// record"
     #[arg(long, value_name = "SEQ")]
     pub(super) against: Option<u64>,
     /// Do not ask for confirmation

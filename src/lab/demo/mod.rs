@@ -48,8 +48,8 @@ pub struct Options {
     /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`; --list-faults says which heal by
-    /// themselves. By default one machine's configuration fails until it is retried
+    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`;
+    /// --list-faults says which heal by themselves. By default one machine's configuration fails until it is retried
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// List the available faults, and exit
@@ -210,7 +210,7 @@ fn check(options: &Options) -> anyhow::Result<()> {
         "--speed {}: it must be a number above 0",
         options.speed
     );
-    Ok(())
+    fleet::check_faults(&options.faults())
 }
 
 fn finish(
@@ -255,6 +255,51 @@ fn unfinished(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn checked_line(arguments: &[&str]) -> Result<Vec<String>, String> {
+        let line = Line::try_parse_from(["demo"].iter().chain(arguments));
+        let options = line.expect("a command line").options;
+        check(&options).map_err(|error| error.to_string())?;
+        Ok(options.faults())
+    }
+
+    #[test]
+    fn several_faults_stand_in_one_flag_or_in_several_and_a_wrong_one_is_named_at_once() {
+        let all = Ok(["disk-full=1", "dead=2", "auth-refused@3"]
+            .map(str::to_owned)
+            .to_vec());
+        assert_eq!(
+            checked_line(&[
+                "--faults",
+                "disk-full=1,dead=2",
+                "--faults",
+                "auth-refused@3"
+            ]),
+            all
+        );
+        assert_eq!(
+            checked_line(&["--fault=disk-full=1", "--fault=dead=2,auth-refused@3"]),
+            all
+        );
+        let refused = |faults: &str| checked_line(&["--faults", faults]).expect_err(faults);
+        let near = refused("dead=1,disk-ful=1");
+        assert!(
+            near.contains("\"disk-ful\"; did you mean disk-full?"),
+            "{near}"
+        );
+        let count = refused("dead=1,disk-full=many");
+        assert!(count.contains("\"many\" is no count"), "{count}");
+        let alone = refused("none,dead");
+        assert!(alone.contains("none stands alone"), "{alone}");
+        assert_eq!(checked_line(&["--faults", "none"]), Ok(Vec::new()));
+    }
 
     #[test]
     fn a_fault_that_heals_by_itself_leaves_no_failed_machine_and_the_demo_says_so() {

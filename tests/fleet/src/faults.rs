@@ -222,8 +222,9 @@ impl FaultOrder {
 
 /// What a person reads below the list of faults.
 pub const LEGEND: &str = "\
-heals: dormer recovers without help. heals*: dormer's next attempt succeeds; NAMEx9999 repeats until a person ends it. stays: it
-lasts until a person ends it; dormer why says how.";
+heals: dormer recovers without help.
+heals*: dormer's next attempt succeeds; NAMEx9999 repeats until a person ends it.
+stays: it lasts until a person ends it; dormer why says how.";
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -123,6 +123,10 @@ fn failed(machine: &Machine) -> Vec<Step> {
         steps.extend([retry(), recreate()]);
         return steps;
     }
+    if let Some(see) = see(machine, code) {
+        let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
+        return vec![see, Step::outside(outside, say), retry(), recreate()];
+    }
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
     let has_log = machine.failure.as_ref().is_some_and(|it| it.log.is_some());
     match code {
@@ -156,6 +160,30 @@ fn failed(machine: &Machine) -> Vec<Step> {
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
         _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
+}
+
+/// Codes of a Node that is another's, or is not as it should be.
+const NODE_SHOWS_WHY: &[&str] = &[
+    "NodeNotWindows",
+    "NodeIsControlPlane",
+    "NotItsNode",
+    "WrongKubelet",
+    "WrongContainerd",
+    "WrongOs",
+    "WrongArchitecture",
+    "WrongBuild",
+    "LabelMissing",
+    "TaintsAmiss",
+];
+
+/// Command that shows what a code is about, before its cure.
+fn see(machine: &Machine, code: &str) -> Option<Step> {
+    if NODE_SHOWS_WHY.contains(&code) {
+        let argv = ["kubectl", "describe", "node", node(machine)];
+        return Some(Step::command("See what the Node is", &argv));
+    }
+    let requests = ["NodeOverdue", "NoServingCertificate"].contains(&code);
+    requests.then(|| Step::command("See the requests", &["kubectl", "get", "csr"]))
 }
 
 /// Steps of a Machine that the Machine API has marked as failed.
@@ -275,7 +303,13 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         Some(_) => say.to_owned(),
         None => format!("{say}. dormer tries again by itself"),
     };
-    let mut steps = vec![Step::outside(outside, say)];
+    let codes = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
+    let mut codes = codes.chain(unserved).map(|it| it.code.as_str());
+    let mut steps: Vec<Step> = codes
+        .find_map(|code| see(machine, code))
+        .into_iter()
+        .collect();
+    steps.push(Step::outside(outside, say));
     steps.extend(at_once(machine));
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
@@ -798,15 +832,15 @@ const CURES: &[(&[&str], Cure)] = &[
         &["NodeOverdue"],
         cured(
             MendNode,
-            "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host",
+            "Compare the name in the kubelet's request with that of its Node, and read the kubelet's log on the host",
         ),
     ),
     (
         &["NodeNotWindows", "NodeIsControlPlane", "NotItsNode"],
         cured(
             MendNode,
-            "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
-             providerID",
+            "Find out which host has the Node's name: compare its ProviderID with the Machine's. If no host has it any more, \
+             delete the old Node with kubectl delete node and its name",
         ),
     ),
     (
@@ -852,7 +886,8 @@ const CURES: &[(&[&str], Cure)] = &[
         &["WrongKubelet"],
         cured(
             MendHost,
-            "Find out who installed or started another kubelet on the host than the payload's",
+            "Find out who installed or started another kubelet on the host than the payload's: sc.exe qc kubelet on the host \
+             shows the program of its service",
         ),
     ),
     (
@@ -1232,6 +1267,33 @@ mod tests {
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
         assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
+    }
+
+    #[test]
+    fn a_node_that_is_anothers_and_a_kubelet_that_is_not_the_payloads_have_a_command_to_copy() {
+        for code in ["NotItsNode", "WrongKubelet"] {
+            let failed = Machine {
+                node: Some("n".into()),
+                ..failed_while(MachinePhase::Opening, code, "no")
+            };
+            let all = [
+                "kubectl describe node n",
+                "dormer retry m",
+                "dormer recreate m",
+            ];
+            assert_eq!(lines(&steps(&failed, None)), all, "{code}");
+        }
+        let marking = Machine {
+            node: Some("n".into()),
+            unserved: Some(TaskFailure {
+                code: "WrongKubelet".into(),
+                message: "v1.30.1".into(),
+                log: None,
+            }),
+            ..machine_in(MachinePhase::Marking)
+        };
+        let first = lines(&steps(&marking, None)).into_iter().next();
+        assert_eq!(first.as_deref(), Some("kubectl describe node n"));
     }
 
     #[test]

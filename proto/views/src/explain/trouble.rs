@@ -83,7 +83,7 @@ pub fn slow_after((slow, stuck): (u64, u64), usual: Option<u64>) -> u64 {
 
 /// Usual duration of the machine's step, where it is known since when the step runs. Another age could be that of
 /// earlier steps.
-fn usual(machine: &Machine) -> Option<u64> {
+pub(super) fn usual(machine: &Machine) -> Option<u64> {
     machine
         .usual_seconds
         .filter(|_| machine.phase_since.is_some())
