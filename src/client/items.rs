@@ -608,8 +608,8 @@ mod tests {
     #[test]
     fn who_takes_a_place_and_how_the_rollout_is_are_named() {
         let column = |name: &str, rollout: &Rollout| {
-            let column = Rollout::COLUMNS.iter().find(|it| it.heading == name);
-            (column.expect("a column").cell)(rollout)
+            let column = Progress::COLUMNS.iter().find(|it| it.heading == name);
+            (column.expect("a column").cell)(&Progress::of(rollout.clone(), &[]))
         };
         let slot = json!({"token": 4, "holder": "a", "name": "win-a", "marked": false, "seq": 3,
             "since": "2026-11-21T07:00:00.000Z", "waitsFor": null});
