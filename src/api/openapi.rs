@@ -252,6 +252,24 @@ mod tests {
         }
     }
 
+    /// The document itself is the only answer that no schema describes.
+    #[test]
+    fn every_answer_has_a_type() {
+        let mut free = Vec::new();
+        for (path, operations) in DOCUMENT["paths"].as_object().expect("paths") {
+            for operation in operations.as_object().expect("operations").values() {
+                let answer = &operation["responses"]["200"];
+                let to = answer["$ref"].as_str().and_then(|it| it.strip_prefix('#'));
+                let answer = to.map_or(Some(answer), |to| DOCUMENT.pointer(to));
+                let schema = answer.and_then(|it| it.pointer("/content/application~1json/schema"));
+                if schema == Some(&json!({"type": "object"})) {
+                    free.push(path.as_str());
+                }
+            }
+        }
+        assert_eq!(free, ["/openapi.json"]);
+    }
+
     /// A generated client knows of `dryRun` only if the body's schema is there.
     #[test]
     fn every_request_that_changes_something_names_the_fields_of_its_body() {

@@ -67,6 +67,8 @@ pub(super) struct FoundService {
     pub(super) connector: Connector,
     /// Name in error messages.
     pub(super) called: String,
+    /// Host of the cluster's API server.
+    pub(super) cluster: String,
     pub(super) tls: bool,
     /// Bearer token of the caller, if the kubeconfig has one.
     pub(super) token: Option<String>,
@@ -117,6 +119,7 @@ pub(super) async fn find(
             tls,
         },
         called,
+        cluster: config.cluster_url.host().unwrap_or_default().to_owned(),
         tls: has_tls,
         token,
     })

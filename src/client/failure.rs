@@ -6,8 +6,8 @@ use std::{fmt::Display, process::ExitCode};
 
 /// Text about exit codes in `--help`.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, or a problem was found, 2 wrong usage, or a file or \
-     folder of the command line cannot be read, 3 a machine, pool, run or other object that the command line names is \
-     not there, in a flag such as --pool, too, 4 no answer from the server";
+     folder of the command line cannot be read, 3 not found (a machine, pool or other object that the command line \
+     names, also in a flag such as --pool), 4 no answer from the server";
 
 /// Failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,8 @@
 use super::{
     Failure, absent,
     items::{Item, machine_states},
-    machines::one_that_ends_in,
     server::Server,
+    short_names::one_that_ends_in,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_profile::suggestion::question;

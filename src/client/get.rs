@@ -5,7 +5,7 @@ use super::{
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
-    listing::{Look, fitted},
+    listing::{TableForm, fitted},
     machines,
     output::Output,
     server::{Address, Server},
@@ -294,13 +294,13 @@ impl Get {
 
     fn table<T: Item>(&self, shown: Vec<T>) -> String {
         let wide = self.output == GetOutput::Wide;
-        let look = Look {
+        let form = TableForm {
             wide,
             namespaces: self.all_namespaces && self.target.kind == Kind::Machines,
             columns: terminal::columns().filter(|_| !wide),
         };
         let skipped = usize::from(self.no_headers);
-        let lines = fitted(shown, look).into_iter().skip(skipped);
+        let lines = fitted(shown, form).into_iter().skip(skipped);
         lines.collect::<Vec<_>>().join("\n")
     }
 }

@@ -1,9 +1,9 @@
 //! Objects that commands list: their kinds, and each as a row of a table.
 
 use super::{
-    machines::short_names,
     output::{Column, optional},
     server::segment,
+    short_names::short_names,
     terminal::Style,
 };
 use clap::{

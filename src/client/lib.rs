@@ -26,6 +26,7 @@ pub mod plugin;
 mod samples;
 pub mod server;
 mod server_clock;
+mod short_names;
 mod sse;
 mod status;
 pub mod terminal;
@@ -36,7 +37,8 @@ mod watch;
 mod why;
 
 pub use failure::{EXIT_CODES, Failure, finish};
-pub use machines::{one_that_ends_in, uid_of_machine};
+pub use machines::uid_of_machine;
+pub use short_names::one_that_ends_in;
 
 use clap::{Args, Subcommand};
 use dormer_views::actions::{self, Action};

@@ -8,7 +8,7 @@ use super::{
 
 /// How a table is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct TableForm {
     /// Whether it has all columns: then lines are cut, and nothing is shortened.
     pub(super) wide: bool,
     /// Whether it begins with the namespaces.
@@ -19,17 +19,17 @@ pub(super) struct Look {
 
 /// Lines of the table, the headings first. In a narrow terminal names are shortened first, then the less important columns
 /// are left out, and lines are cut last.
-pub(super) fn fitted<T: Item>(mut shown: Vec<T>, look: Look) -> Vec<String> {
-    let columns = look.columns;
-    let mut text = plain(&shown, look, &[]);
-    if let Some(columns) = columns.filter(|_| !look.wide)
+pub(super) fn fitted<T: Item>(mut shown: Vec<T>, form: TableForm) -> Vec<String> {
+    let columns = form.columns;
+    let mut text = plain(&shown, form, &[]);
+    if let Some(columns) = columns.filter(|_| !form.wide)
         && text.lines().any(|line| line.chars().count() > columns)
     {
         shown = T::shortened(shown);
         text = (0..=T::SPARED.len())
-            .map(|count| plain(&shown, look, &T::SPARED[..count]))
+            .map(|count| plain(&shown, form, &T::SPARED[..count]))
             .find(|text| last_column_at(text) + T::LAST_MIN <= columns)
-            .unwrap_or_else(|| plain(&shown, look, T::SPARED));
+            .unwrap_or_else(|| plain(&shown, form, T::SPARED));
     }
     let coloured = terminal::coloured();
     let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
@@ -40,9 +40,9 @@ pub(super) fn fitted<T: Item>(mut shown: Vec<T>, look: Look) -> Vec<String> {
     lines.collect()
 }
 
-fn plain<T: Item>(shown: &[T], look: Look, spared: &[&str]) -> String {
-    let text = table(shown, &columns_without(T::COLUMNS, spared), look.wide);
-    if !look.namespaces || look.wide {
+fn plain<T: Item>(shown: &[T], form: TableForm, spared: &[&str]) -> String {
+    let text = table(shown, &columns_without(T::COLUMNS, spared), form.wide);
+    if !form.namespaces || form.wide {
         return text;
     }
     let heading = NAMESPACE.heading;
@@ -72,12 +72,12 @@ mod tests {
     use serde_json::json;
 
     fn in_columns<T: Item>(shown: Vec<T>, columns: usize) -> String {
-        let look = Look {
+        let form = TableForm {
             wide: false,
             namespaces: false,
             columns: Some(columns),
         };
-        fitted(shown, look).join("\n")
+        fitted(shown, form).join("\n")
     }
 
     #[test]

@@ -6,11 +6,9 @@ use super::{
     answer::Answer,
     items::Kind,
     server::{Server, segment},
+    short_names::{SHORT_MIN, is_short_for, short_names},
 };
 use dormer_views::{machine::Machine, run::List};
-
-/// Fewest characters of a short name.
-const SHORT_MIN: usize = 4;
 
 /// Machine that is called so, as the server answers it.
 ///
@@ -131,16 +129,6 @@ pub async fn uid_of_machine(server: &Server, called: &str) -> Result<String, Fai
     machine(server, called).await.map(|it| it.uid)
 }
 
-/// The only one of `names` that ends in `called` after a dash.
-pub fn one_that_ends_in<'a>(called: &str, names: &[&'a str]) -> Option<&'a str> {
-    let short = |name: &&&str| called.len() >= SHORT_MIN && is_short_for(called, name);
-    let mut found = names.iter().filter(short);
-    match (found.next(), found.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    }
-}
-
 /// Path of the machine under the API.
 pub(super) fn path_of(machine: &Machine) -> String {
     format!("/machines/{}", segment(&machine.uid))
@@ -151,30 +139,6 @@ fn without_kind(called: &str) -> Option<&str> {
     let (kind, name) = called.split_once('/')?;
     let kind = <Kind as clap::ValueEnum>::from_str(kind, true).ok()?;
     (kind == Kind::Machines && !name.is_empty()).then_some(name)
-}
-
-/// Whether `short` is the end of `name` after a dash.
-fn is_short_for(short: &str, name: &str) -> bool {
-    name.strip_suffix(short)
-        .is_some_and(|before| before.ends_with('-'))
-}
-
-/// Shortest unique ends of the names, in their order; the whole name where none is unique.
-pub(super) fn short_names(names: &[&str]) -> Vec<String> {
-    let unique = |short: &str| {
-        names
-            .iter()
-            .filter(|name| **name == short || is_short_for(short, name))
-            .count()
-            == 1
-    };
-    let short = |name: &str| {
-        let ends = name.rmatch_indices('-').map(|(at, _)| &name[at + 1..]);
-        let mut long_enough = ends.filter(|end| end.len() >= SHORT_MIN);
-        let found = long_enough.find(|end| unique(end));
-        found.unwrap_or(name).to_owned()
-    };
-    names.iter().map(|name| short(name)).collect()
 }
 
 #[cfg(test)]
@@ -244,23 +208,5 @@ mod tests {
         ] {
             assert_eq!(without_kind(called), None, "{called}");
         }
-    }
-
-    #[test]
-    fn a_short_name_is_the_shortest_end_that_is_unique() {
-        let names = [
-            "c-windows-a-9nhgg",
-            "c-windows-b-9nhgg",
-            "c-windows-a-zzzzz",
-            "win-1",
-        ];
-        assert_eq!(
-            short_names(&names),
-            ["a-9nhgg", "b-9nhgg", "zzzzz", "win-1"]
-        );
-        assert_eq!(one_that_ends_in("zzzzz", &names), Some("c-windows-a-zzzzz"));
-        assert_eq!(one_that_ends_in("9nhgg", &names), None, "two end so");
-        assert_eq!(one_that_ends_in("1", &names), None, "too short");
-        assert!(is_short_for("9nhgg", "a-9nhgg") && !is_short_for("hgg", "a-9nhgg"));
     }
 }

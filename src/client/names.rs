@@ -2,8 +2,8 @@
 
 use super::{
     Ask, Failure,
-    machines::short_names,
     server::{Address, Server, segment},
+    short_names::short_names,
 };
 use clap::{Args, Subcommand};
 use dormer_views::{

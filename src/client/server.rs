@@ -78,6 +78,8 @@ struct Ready {
     base: String,
     /// Name in error messages.
     called: String,
+    /// Host of the server, or of the cluster's API server.
+    host: String,
     client: Client<Connector, Full<Bytes>>,
     token: Option<HeaderValue>,
     /// Connector, if the connection goes through an API server.
@@ -149,6 +151,7 @@ impl Address {
             // Forwarded requests come from within the pod, so the host name is the pod's own.
             base: format!("{scheme}://localhost"),
             called: found.called,
+            host: found.cluster,
             forwarded: Some(found.connector.clone()),
             client: Client::builder(TokioExecutor::new()).build(found.connector),
             hint: if token.is_none() { NO_TOKEN } else { "" },
@@ -189,6 +192,7 @@ impl Address {
         let token = header_of(token)?;
         Ok(Ready {
             called: base.clone(),
+            host: host.to_owned(),
             base,
             client,
             token,
@@ -235,6 +239,14 @@ impl Server {
     pub(super) async fn forwarded(&self) -> Result<(&str, Option<Connector>), Failure> {
         let ready = self.ready().await?;
         Ok((&ready.base, ready.forwarded.clone()))
+    }
+
+    /// Host of the server, or of the API server of the cluster that it is in.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn host(&self) -> Result<&str, Failure> {
+        self.ready().await.map(|ready| ready.host.as_str())
     }
 
     async fn ready(&self) -> Result<&Ready, Failure> {

@@ -69,6 +69,8 @@ struct Screen<'a> {
     causes: Vec<Cause<'a>>,
     rollouts: Vec<RolloutLine<'a>>,
     versions: Vec<Version>,
+    /// Machines that carry none yet, or no more. With those of the versions they are all that `dormer get machines` lists.
+    without_version: usize,
     dead_letters: usize,
 }
 
@@ -109,6 +111,8 @@ struct RolloutLine<'a> {
 struct Version {
     version: String,
     machines: usize,
+    /// Those of them whose Machines are being deleted.
+    going: usize,
     /// Machines that should carry it.
     desired: usize,
 }
@@ -222,8 +226,14 @@ impl Found {
             causes: causes.collect(),
             rollouts: rollouts.collect(),
             versions: versions(&self.machines),
+            without_version: self.without_version(),
             dead_letters: self.dead,
         }
+    }
+
+    fn without_version(&self) -> usize {
+        let without = self.machines.iter().filter(|it| it.version.is_none());
+        without.count()
     }
 
     fn numbers(&self) -> Numbers {
@@ -298,13 +308,22 @@ impl Found {
                 let Version {
                     version,
                     machines,
+                    going,
                     desired,
                 } = it;
+                let going = match going {
+                    0 => String::new(),
+                    going => format!(" ({going} being deleted)"),
+                };
                 format!(
-                    "  {version}: carried by {}, desired on {desired}",
+                    "  {version}: carried by {}{going}, desired on {desired}",
                     machines_text(*machines)
                 )
             }));
+            let without = self.without_version();
+            if without > 0 {
+                lines.push(format!("  no version yet: {}", machines_text(without)));
+            }
         }
         self.outdated(&mut lines, coloured);
         let fitted = lines.iter().map(|line| {
@@ -471,19 +490,22 @@ fn machines_text(count: usize) -> String {
 /// Machines by the version that they carry. A machine that goes is to carry none any more: the one in its place is.
 fn versions(machines: &[Machine]) -> Vec<Version> {
     let replaced = numbers::replaced(machines);
-    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
     for machine in machines {
         if let Some(version) = &machine.version {
-            counts.entry(version).or_default().0 += 1;
+            let count = counts.entry(version).or_default();
+            count.0 += 1;
+            count.1 += usize::from(machine.deleting);
         }
         let goes = replaced.iter().any(|it| it.uid == machine.uid);
         if let Some(version) = machine.desired_version.as_ref().filter(|_| !goes) {
-            counts.entry(version).or_default().1 += 1;
+            counts.entry(version).or_default().2 += 1;
         }
     }
-    let version = |(version, (machines, desired)): (&str, (usize, usize))| Version {
+    let version = |(version, (machines, going, desired)): (&str, _)| Version {
         version: version.to_owned(),
         machines,
+        going,
         desired,
     };
     counts.into_iter().map(version).collect()
@@ -541,6 +563,7 @@ mod tests {
                 "VERSIONS",
                 "  v1: carried by 1 machine, desired on 0",
                 "  v2: carried by 0 machines, desired on 1",
+                "  no version yet: 2 machines",
             ]
         );
     }
@@ -579,8 +602,9 @@ mod tests {
             "  Rollout windows is Running: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
             "    demo-x7k2p-windows-worker-us-east-1a-vn94g holds the lease",
             "    The next grant waits for a slot: at most 1 machine may be unavailable",
-            "  v1: carried by 2 machines, desired on 0",
+            "  v1: carried by 2 machines (1 being deleted), desired on 0",
             "  v2: carried by 0 machines, desired on 2",
+            "  no version yet: 1 machine",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }

@@ -5,7 +5,7 @@ use super::{
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
-    listing::{Look, fitted},
+    listing::{TableForm, fitted},
     output::{Output, one_line},
     server::Server,
     sse::{Event, Parser},
@@ -331,7 +331,7 @@ impl<'a> View<'a> {
 
     /// The table of `dormer get`.
     fn table(&self, shown: &[&(Instant, AnyRun)]) -> String {
-        let look = Look {
+        let form = TableForm {
             wide: self.watch.to.wide(),
             namespaces: false,
             columns: terminal::columns(),
@@ -340,7 +340,7 @@ impl<'a> View<'a> {
         let lines = match self.watch.target.kind {
             Watched::Machines => {
                 let machines = shown.filter_map(|(at, run)| aged_machine(run, *at));
-                fitted(machines.collect(), look)
+                fitted(machines.collect(), form)
             }
             Watched::Rollouts => {
                 let all = self.known.values();
@@ -348,7 +348,7 @@ impl<'a> View<'a> {
                     .filter_map(|(_, run)| run.as_machine().cloned())
                     .collect();
                 let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at, &machines));
-                fitted(rollouts.collect(), look)
+                fitted(rollouts.collect(), form)
             }
         };
         lines.join("\n")

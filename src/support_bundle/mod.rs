@@ -8,6 +8,8 @@ use dormer_client::{
     server::{Address, Server, segment},
 };
 use dormer_lint::counted;
+use dormer_proto::id::Timestamp;
+use dormer_views::moment::time;
 use flate2::{Compression, write::GzEncoder};
 use redact::redacted;
 use serde_json::Value;
@@ -15,6 +17,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::SystemTime,
 };
 
 /// Most machines whose histories and remote commands are taken.
@@ -82,9 +85,10 @@ reasons that people typed. Names and addresses of machines stay: read the file b
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// File to write, an archive (tar.gz); - is standard output
-    #[arg(long, value_name = "FILE", default_value = "dormer-support.tar.gz")]
-    to: PathBuf,
+    /// File to write, an archive (tar.gz), which must not be there yet; - is standard output [default:
+    /// dormer-support-HOST-TIME.tar.gz, with the host of the cluster's API server or of --server]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
     #[command(flatten)]
     address: Address,
 }
@@ -98,14 +102,17 @@ impl Options {
     async fn run(&self) -> Result<String, Failure> {
         let server = self.address.server();
         let bundle = Bundle::collected(&server).await?;
-        let to_stdout = self.to == Path::new("-");
+        let to = match &self.to {
+            Some(to) => to.clone(),
+            None => named(server.host().await?, SystemTime::now()),
+        };
+        let to_stdout = to == Path::new("-");
         let bytes = bundle.archive();
         let written = bytes.and_then(|bytes| match to_stdout {
             true => io::stdout().write_all(&bytes),
-            false => write(&self.to, &bytes),
+            false => write(&to, &bytes),
         });
-        written
-            .map_err(|why| Failure::refused(format!("--to {}: {why}", self.to.display()), ""))?;
+        written.map_err(|why| Failure::refused(format!("--to {}: {why}", to.display()), ""))?;
         if to_stdout {
             return Ok(String::new());
         }
@@ -119,9 +126,35 @@ impl Options {
         Ok(format!(
             "wrote {} to {}{unread}\nSecrets were taken out. Read it before you send it: tar -xzf {1}",
             counted(bundle.count(), "file"),
-            self.to.display()
+            to.display()
         ))
     }
+}
+
+/// Name of a file for a bundle of the dormer at `host`, taken at `now`.
+fn named(host: &str, now: SystemTime) -> PathBuf {
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let at = time(Timestamp(
+        u64::try_from(since.as_millis()).unwrap_or_default(),
+    ));
+    // 2026-11-26T11:30:00.000Z without what a file's name may not have on Windows.
+    let at: String = at
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .replace(['-', ':'], "");
+    format!("dormer-support-{}-{at}Z.tar.gz", plain(host)).into()
+}
+
+/// The text with dashes for what stands in no file's name.
+fn plain(text: &str) -> String {
+    let kept = text.chars().map(|c| match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' | '_' => c,
+        _ => '-',
+    });
+    kept.collect()
 }
 
 /// Writes a new file that only its owner may read. A file or a link that is there already is left alone: it may be
@@ -215,13 +248,6 @@ impl Bundle {
 
     /// A name of an entry: inside the bundle's folder, whatever a machine is called, and different from the others.
     fn free_name(&self, file: &str) -> String {
-        let plain = |part: &str| -> String {
-            let kept = part.chars().map(|c| match c {
-                'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' | '_' => c,
-                _ => '-',
-            });
-            kept.collect()
-        };
         let (folder, name) = file.split_once('/').unwrap_or(("", file));
         let name = plain(name);
         let stem = name.strip_suffix(".json").unwrap_or(&name);
@@ -284,6 +310,20 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::io::Read;
+
+    #[test]
+    fn a_bundles_name_has_the_cluster_and_the_time() {
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_421_400);
+        let name = |host| named(host, now).display().to_string();
+        assert_eq!(
+            name("api.prod.example.com"),
+            "dormer-support-api.prod.example.com-20261123T081000Z.tar.gz"
+        );
+        assert_eq!(
+            name("[::1]"),
+            "dormer-support----1--20261123T081000Z.tar.gz"
+        );
+    }
 
     /// Texts that no bundle may hold.
     const PLANTED: [&str; 17] = [

@@ -41,7 +41,7 @@ mod tests {
     };
     use serde_json::json;
 
-    /// A machine that has probed for so long, where that usually takes three minutes.
+    /// A machine after `seconds` of a step that usually takes three minutes.
     fn probing(seconds: u64) -> Machine {
         let mut machine = machine_in(MachinePhase::Probing);
         machine.phase_since = Some(machine.status.since);
