@@ -18,12 +18,12 @@ use std::{
 pub struct MemoryStore {
     incarnation: Incarnation,
     // A lock instead of a task: every critical section is a few map operations without an await.
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    runs: BTreeMap<RunId, Kept>,
+struct MemoryState {
+    runs: BTreeMap<RunId, StoredRun>,
     revision: u64,
     epoch: u64,
     dead: BTreeMap<u64, DeadLetter>,
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredRun {
     records: VecDeque<(Seq, Vec<u8>)>,
     revision: Revision,
     deadline: Option<Timestamp>,
@@ -58,13 +58,13 @@ impl MemoryStore {
         Epoch(inner.epoch)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A panic elsewhere cannot have left a half-done map operation.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl MemoryState {
     fn append(&mut self, append: Append) -> Result<Revision, AppendError> {
         let found = self.runs.get(&append.run).map(|kept| kept.revision);
         let fits = match append.expected {
@@ -143,7 +143,7 @@ impl HistoryReader for MemoryStore {
         use std::ops::Bound;
         let inner = self.lock();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let head = |(run, kept): (&RunId, &Kept)| Head {
+        let head = |(run, kept): (&RunId, &StoredRun)| Head {
             run: run.clone(),
             revision: kept.revision,
             seq: kept.records.back().map_or(Seq(0), |(seq, _)| *seq),

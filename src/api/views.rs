@@ -1,6 +1,6 @@
 //! Conversion of runs into the typed views that API, console and commands share.
 
-use super::{lacks, run_cache::SharedRun};
+use super::{prerequisites, run_cache::SharedRun};
 use crate::live::Live;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
@@ -16,8 +16,8 @@ use dormer_proto::{
 use dormer_views::{
     explain,
     machine::{
-        Asked, AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine,
-        MachineKind, PhaseFailure, Refused, Retried, TemplateDifference, person,
+        AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind,
+        PendingRequest, PhaseFailure, Refused, Retried, TemplateDifference, person,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Overridden, Pool, Rollout, Slot, Waiting},
@@ -81,7 +81,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         served,
         created,
     } = state.view();
-    let lacks = lacks::of(run, live);
+    let lacks = prerequisites::of(run, live);
     let status = status(run, live, now);
     let (halt_since, phase_since) = times(live, &run.id, (halted_since, phase_since));
     let by_itself = || waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
@@ -263,12 +263,12 @@ fn differs(mut differs: Vec<String>, asked: bool) -> Vec<String> {
     differs
 }
 
-fn asked_view(asked: machine::Asked) -> Asked {
+fn asked_view(asked: machine::PendingRequest) -> PendingRequest {
     let what = match asked.what {
         machine::LeasedRequest::Drain => AskedFor::Drain,
         machine::LeasedRequest::Recreate => AskedFor::Recreate,
     };
-    Asked {
+    PendingRequest {
         what: what.into(),
         by: asked.by,
         at: asked.at.map(Moment),
@@ -480,7 +480,9 @@ pub fn names(runs: &[SharedRun]) -> KnownMachines {
 fn stopped(state: &machine::State) -> Option<String> {
     state.lease.token()?;
     if state.phase.id() == MachinePhase::Drained {
-        let by = state.wish.and(state.wished.by.as_deref());
+        let by = state
+            .leased_request
+            .and(state.request_progress.by.as_deref());
         return Some(format!("drained by {}", person(by)));
     }
     let paused = state.paused.as_deref()?;

@@ -24,7 +24,7 @@ pub(super) async fn machine(
     Path((called, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Machine> {
-    let wish = ask::asked_of_machine(&action, &body)?;
+    let signal = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
     let before = stops(&run);
     let others = match (action == RESUME.name, body.is_dry_run()) {
@@ -35,7 +35,7 @@ pub(super) async fn machine(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;
@@ -61,7 +61,7 @@ fn stops(run: &SharedRun) -> Vec<String> {
     let halts = halts.filter(|it| *it != Halt::Ignored);
     let mut stops: Vec<String> = halts.map(|it| it.to_string()).collect();
     if state.phase.id() == MachinePhase::Drained {
-        let by = state.wished.by.as_deref().unwrap_or("a person");
+        let by = state.request_progress.by.as_deref().unwrap_or("a person");
         stops.push(format!("drained by {by}"));
     }
     stops
@@ -72,14 +72,14 @@ pub(super) async fn rollout(
     Path((pool, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Rollout> {
-    let wish = ask::of_rollout(&action)
+    let signal = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;
@@ -104,12 +104,12 @@ pub(super) async fn rollback(
             ApiError::conflict(why, to_do)
         })?;
     }
-    let wish = Signal::Rollout(rollout::Signal::Rollback { to });
+    let signal = Signal::Rollout(rollout::Signal::Rollback { to });
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;

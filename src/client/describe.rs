@@ -3,7 +3,7 @@
 mod objects;
 mod sections;
 
-use super::{Failure, To, absent, answer::Answer, items::Kind, machines, server::Server};
+use super::{Failure, ServerArgs, absent, answer::Answer, items::Kind, machines, server::Server};
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
@@ -40,7 +40,7 @@ pub struct Describe {
     /// Name; a machine also goes by the end of its name, or its UID
     name: Option<String>,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Kind and name in the words of the command line. No kind: a machine, or else a pool.

@@ -1,7 +1,7 @@
 //! `dormer get`: machines, runs, rollouts, tasks, pools and quarantined runs, one per line.
 
 use super::{
-    Failure, To, absent,
+    Failure, ServerArgs, absent,
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
@@ -14,8 +14,8 @@ use super::{
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_views::{
-    lacks::Lack,
     machine::{Machine, Machines},
+    prerequisites::MissingPrerequisite,
     rollout::Pool,
     run::{List, QuarantinedRun, Run, Task},
 };
@@ -101,7 +101,7 @@ struct Listing<T> {
     items: Vec<Answer<T>>,
     /// Prerequisites that dormer itself lacks. Only the list of machines has them.
     #[serde(default)]
-    lacks: Vec<Lack>,
+    lacks: Vec<MissingPrerequisite>,
 }
 
 impl Get {
@@ -143,7 +143,7 @@ impl Get {
                 "--watch takes one name, and neither -o name nor --sort-by nor --no-headers";
             return Err(Failure::Usage(message.into()));
         }
-        let to = To {
+        let to = ServerArgs {
             address: self.address,
             output: self.output.common(),
         };
@@ -287,7 +287,7 @@ impl Get {
         if matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
             shown = with_progress(server, shown).await;
         }
-        let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
+        let mut parts: Vec<String> = lacks.iter().map(MissingPrerequisite::sentence).collect();
         parts.push(self.table(shown));
         Ok(parts.join("\n\n"))
     }

@@ -18,9 +18,9 @@ use dormer_views::{
     machine::{HaltKind, Machine, MachineKind},
     moment::{Moment, span},
     numbers::Numbers,
+    problem::{self, Urgency, problem},
     rollout::{Pool, Rollout},
     run::{QuarantinedRun, Run, Task},
-    trouble::{self, Urgency, trouble},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::ffi::OsStr;
@@ -266,7 +266,7 @@ impl Item for Machine {
         Column::new("SINCE", |it| span(it.status.since_seconds)),
         Column::new("AGE", age),
         Column::new("VERSION", |it| optional(&it.version)),
-        Column::new("REASON", |it| optional(&trouble::in_short(it))),
+        Column::new("REASON", |it| optional(&problem::in_short(it))),
         Column::wide("WAITING FOR", |it| optional(&it.waiting_for)),
         Column::wide("ATTEMPT", |it| optional(&it.attempt)),
         Column::wide("DESIRED", |it| optional(&it.desired_version)),
@@ -308,7 +308,7 @@ impl Item for Machine {
     }
 
     fn urgency(&self) -> Option<Urgency> {
-        trouble(self).map(|it| it.urgency)
+        problem(self).map(|it| it.urgency)
     }
 
     fn field(&self, key: &str) -> Option<String> {
@@ -324,7 +324,7 @@ impl Item for Machine {
             "owner" => return self.owner.clone(),
             "template" => template_text(self).to_owned(),
             "zone" => return self.zone.clone(),
-            "code" => return trouble(self).map(|it| it.code),
+            "code" => return problem(self).map(|it| it.code),
             _ => return None,
         })
     }
@@ -397,7 +397,7 @@ impl Progress {
         let names = names.into_iter().map(str::to_owned);
         Self {
             numbers: Numbers::of_pool(machines, &rollout.pool),
-            left: trouble::seconds_left(&rollout),
+            left: problem::seconds_left(&rollout),
             short: names.zip(short).collect(),
             rollout,
         }
@@ -430,7 +430,7 @@ impl Progress {
 impl Item for Progress {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.rollout.pool.clone()),
-        Column::new("STATE", |it| trouble::word_of(&it.rollout).to_owned()),
+        Column::new("STATE", |it| problem::word_of(&it.rollout).to_owned()),
         Column::new("MACHINES", |it| it.numbers.machines.to_string()),
         Column::new("SERVING", |it| it.numbers.serving.to_string()),
         Column::new("UPDATED", |it| it.numbers.updated.to_string()),
@@ -444,7 +444,7 @@ impl Item for Progress {
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
         Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
         Column::new("WAITING FOR", |it| {
-            let still = trouble::stands_still(&it.rollout);
+            let still = problem::stands_still(&it.rollout);
             let still = still.or_else(|| it.rollout.waiting_for.clone());
             optional(&still.or_else(|| it.rollout.direction()))
         }),

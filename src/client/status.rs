@@ -16,13 +16,13 @@ use dormer_proto::{
 };
 use dormer_views::{
     explain::{self, as_usual},
-    lacks::Lack,
     machine::{Machine, Machines},
     moment::span,
     numbers::{self, Numbers},
+    prerequisites::MissingPrerequisite,
+    problem::{self, Group, Urgency},
     rollout::Rollout,
     run::{DeadLetter, List},
-    trouble::{self, Group, Urgency},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
@@ -51,9 +51,9 @@ pub struct Status {
 }
 
 /// Answers that the screen is made of.
-struct Found {
+struct StatusAnswers {
     machines: Vec<Machine>,
-    lacks: Vec<Lack>,
+    lacks: Vec<MissingPrerequisite>,
     rollouts: Vec<Rollout>,
     /// Machines that are gone: they say how long a turn takes.
     gone: Vec<Machine>,
@@ -68,7 +68,7 @@ struct Screen<'a> {
     serving: u64,
     causes: Vec<Cause<'a>>,
     rollouts: Vec<RolloutLine<'a>>,
-    versions: Vec<Version>,
+    versions: Vec<ProgramVersion>,
     /// Machines that carry none yet, or no more. With those of the versions they are all that `dormer get machines` lists.
     without_version: usize,
     dead_letters: usize,
@@ -108,7 +108,7 @@ struct RolloutLine<'a> {
 
 /// Machines with one version.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Version {
+struct ProgramVersion {
     version: String,
     machines: usize,
     /// Those of them whose Machines are being deleted.
@@ -154,7 +154,7 @@ impl Status {
         }))
     }
 
-    async fn found(&self, server: &Server) -> Result<Found, Failure> {
+    async fn found(&self, server: &Server) -> Result<StatusAnswers, Failure> {
         let Machines { items, lacks } = server.get("/machines?all=true").await?;
         let List { items: rollouts } = server.get::<List<Rollout>>("/rollouts").await?;
         let ours = |pool: &String| self.pool.as_ref().is_none_or(|wanted| wanted == pool);
@@ -168,7 +168,7 @@ impl Status {
         let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
         // A caller who may not read dead letters sees the rest.
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
-        Ok(Found {
+        Ok(StatusAnswers {
             machines,
             lacks,
             rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
@@ -178,7 +178,7 @@ impl Status {
     }
 }
 
-impl Found {
+impl StatusAnswers {
     fn rollout_of(&self, machine: &Machine) -> Option<&Rollout> {
         self.rollouts.iter().find(|it| it.pool == machine.pool)
     }
@@ -189,15 +189,15 @@ impl Found {
     }
 
     fn screen(&self) -> Screen<'_> {
-        let groups = trouble::groups(&self.machines);
+        let groups = problem::groups(&self.machines);
         let causes = groups.into_iter().map(|group| {
             let steps = self.steps(&group);
             let machines = group.machines.iter().map(|it| it.name.as_str()).collect();
             let seconds = group.seconds();
             Cause {
-                urgency: group.trouble.urgency.id(),
-                code: group.trouble.code,
-                cause: group.trouble.cause,
+                urgency: group.problem.urgency.id(),
+                code: group.problem.code,
+                cause: group.problem.cause,
                 machines,
                 seconds,
                 steps,
@@ -214,7 +214,7 @@ impl Found {
                 updated: Some(progress.numbers.updated),
                 holders: rollout.holders().map(|it| it.name.as_str()).collect(),
                 queue: rollout.queue.len(),
-                stands_still: trouble::stands_still(rollout),
+                stands_still: problem::stands_still(rollout),
                 waiting_for: rollout.waiting_for.as_deref(),
                 seconds_left: progress.left,
             }
@@ -248,8 +248,8 @@ impl Found {
 
     fn lines(&self, columns: usize, coloured: bool) -> String {
         let mut lines: Vec<String> = Vec::new();
-        lines.extend(self.lacks.iter().map(Lack::sentence));
-        self.troubles(&mut lines, coloured);
+        lines.extend(self.lacks.iter().map(MissingPrerequisite::sentence));
+        self.problems(&mut lines, coloured);
         let numbers = self.numbers();
         let all = numbers.machines;
         let still: Vec<String> = self
@@ -259,7 +259,7 @@ impl Found {
                 Some(format!(
                     "  Rollout {}: {}",
                     it.pool,
-                    trouble::stands_still(it)?
+                    problem::stands_still(it)?
                 ))
             })
             .collect();
@@ -297,7 +297,7 @@ impl Found {
         lines.push(format!("  {} of {all} machines serve", numbers.serving));
         lines.extend(self.rollouts.iter().flat_map(|it| self.rollout(it)));
         lines.extend(self.changing());
-        let requests = trouble::requests(&self.machines).into_iter();
+        let requests = problem::requests(&self.machines).into_iter();
         lines.extend(
             requests.map(|(text, names)| format!("  {text}: {}", listed(&names, NAMES_MAX))),
         );
@@ -305,7 +305,7 @@ impl Found {
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
             lines.extend(versions.iter().map(|it| {
-                let Version {
+                let ProgramVersion {
                     version,
                     machines,
                     going,
@@ -359,8 +359,8 @@ impl Found {
     }
 
     /// Machines with a trouble, by their urgency and cause.
-    fn troubles(&self, lines: &mut Vec<String>, coloured: bool) {
-        let groups = trouble::groups(&self.machines);
+    fn problems(&self, lines: &mut Vec<String>, coloured: bool) {
+        let groups = problem::groups(&self.machines);
         let all = self.numbers().machines;
         for (urgency, heading, style) in [
             (Urgency::Stuck, "STUCK", Style::Bad),
@@ -369,7 +369,7 @@ impl Found {
         ] {
             let of: Vec<&Group<'_>> = groups
                 .iter()
-                .filter(|group| group.trouble.urgency == urgency)
+                .filter(|group| group.problem.urgency == urgency)
                 .collect();
             let count: usize = of.iter().map(|group| group.machines.len()).sum();
             if count > 0 {
@@ -397,7 +397,7 @@ impl Found {
         lines.push(format!(
             "  {}: {}{}",
             machines_text(names.len()),
-            group.trouble.cause,
+            group.problem.cause,
             for_long(group)
         ));
         lines.push(format!("    {}", listed(&names, NAMES_MAX)));
@@ -430,7 +430,7 @@ impl Found {
         let first = format!(
             "  Rollout {} is {}: {}",
             rollout.pool,
-            trouble::word_of(rollout),
+            problem::word_of(rollout),
             numbers.join(", ")
         );
         let holding = rollout.holders().count();
@@ -453,7 +453,7 @@ impl Found {
         let mut phases: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
         for machine in &self.machines {
             let serving = machine.phase == MachinePhase::Serving;
-            if !serving && trouble::trouble(machine).is_none() {
+            if !serving && problem::problem(machine).is_none() {
                 let names = phases.entry(&machine.phase_text).or_default();
                 names.push(machine);
             }
@@ -488,7 +488,7 @@ fn machines_text(count: usize) -> String {
 }
 
 /// Machines by the version that they carry. A machine that goes is to carry none any more: the one in its place is.
-fn versions(machines: &[Machine]) -> Vec<Version> {
+fn versions(machines: &[Machine]) -> Vec<ProgramVersion> {
     let replaced = numbers::replaced(machines);
     let mut counts: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
     for machine in machines {
@@ -502,7 +502,7 @@ fn versions(machines: &[Machine]) -> Vec<Version> {
             counts.entry(version).or_default().2 += 1;
         }
     }
-    let version = |(version, (machines, going, desired)): (&str, _)| Version {
+    let version = |(version, (machines, going, desired)): (&str, _)| ProgramVersion {
         version: version.to_owned(),
         machines,
         going,
@@ -528,8 +528,8 @@ mod tests {
             "served": true, "version": version, "desiredVersion": "v2"})
     }
 
-    fn found(machines: &[Value], rollout: Value) -> Found {
-        Found {
+    fn found(machines: &[Value], rollout: Value) -> StatusAnswers {
+        StatusAnswers {
             machines: machines.iter().cloned().map(machine_with).collect(),
             lacks: Vec::new(),
             rollouts: vec![rollout_with(rollout)],

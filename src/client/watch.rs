@@ -1,7 +1,7 @@
 //! `dormer watch`: live table of machines or rollouts, from the server's stream of changes.
 
 use super::{
-    Failure, To, absent,
+    Failure, ServerArgs, absent,
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
@@ -13,7 +13,7 @@ use super::{
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout, trouble::Urgency};
+use dormer_views::{any_run::AnyRun, machine::Machine, problem::Urgency, rollout::Rollout};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -60,7 +60,7 @@ pub struct Watch {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl Watch {
@@ -69,7 +69,7 @@ impl Watch {
         name: Option<String>,
         filter: Filter,
         all: bool,
-        to: To,
+        to: ServerArgs,
     ) -> Self {
         Self {
             target: Target { kind, name: None },
@@ -92,7 +92,7 @@ impl Watch {
         let server = self.to.server()?;
         self.filter.check_pool(&server).await?;
         self.check_name(&server).await?;
-        let mut view = View::new(&self);
+        let mut view = WatchView::new(&self);
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
         loop {
@@ -185,7 +185,7 @@ fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
 }
 
 /// State of the table.
-struct View<'a> {
+struct WatchView<'a> {
     watch: &'a Watch,
     /// Runs by id, with the time of arrival.
     known: BTreeMap<String, (Instant, AnyRun)>,
@@ -196,7 +196,7 @@ struct View<'a> {
     stale: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> WatchView<'a> {
     fn new(watch: &'a Watch) -> Self {
         let people = matches!(watch.to.output, Output::Table | Output::Wide);
         let redraws = people && std::io::stdout().is_terminal();
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn the_table_of_rollouts_has_the_columns_of_get_with_the_numbers_of_their_machines() {
         let watch = watch(&["rollouts"]);
-        let mut view = View::new(&watch);
+        let mut view = WatchView::new(&watch);
         view.redraws = true;
         let serves = json!({"state": "Joined", "phase": "serving", "served": true, "version": "v1",
             "desiredVersion": "v1"});
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_change_that_this_build_cannot_read_ends_the_watch() {
         let watch = watch(&[]);
-        let mut view = View::new(&watch);
+        let mut view = WatchView::new(&watch);
         let event = |kind: &str, data: Value| Event {
             kind: kind.into(),
             data: data.to_string(),

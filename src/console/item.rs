@@ -4,7 +4,7 @@ use dormer_api::{SharedRun, live::Live, views};
 use dormer_proto::{id::Timestamp, phase::MachineState};
 use dormer_views::{
     machine::Machine,
-    trouble::{Trouble, Urgency, in_short, trouble},
+    problem::{MachineProblem, Urgency, in_short, problem},
 };
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) const STATES: [MachineState; 8] = [
 
 /// Column by which the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Column {
+pub(super) enum ItemColumn {
     Name,
     State,
     Since,
@@ -30,7 +30,7 @@ pub(super) enum Column {
     Node,
 }
 
-impl Column {
+impl ItemColumn {
     pub(super) const ALL: [(Self, &'static str, &'static str); 5] = [
         (Self::Name, "name", "Machine"),
         (Self::State, "state", "State"),
@@ -49,7 +49,7 @@ impl Column {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) machine: Machine,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) problem: Option<MachineProblem>,
 }
 
 impl Item {
@@ -59,8 +59,8 @@ impl Item {
             return None;
         }
         let machine = views::machine(run, live, now)?;
-        let trouble = trouble(&machine);
-        Some(Self { machine, trouble })
+        let problem = problem(&machine);
+        Some(Self { machine, problem })
     }
 
     /// Whether it does not go on by itself.
@@ -70,31 +70,31 @@ impl Item {
 
     /// Urgency of its trouble.
     pub(super) fn urgency(&self) -> Option<Urgency> {
-        self.trouble.as_ref().map(|it| it.urgency)
+        self.problem.as_ref().map(|it| it.urgency)
     }
 
     /// Code of its trouble.
     pub(super) fn code(&self) -> Option<&str> {
-        self.trouble.as_ref().map(|it| it.code.as_str())
+        self.problem.as_ref().map(|it| it.code.as_str())
     }
 
     /// Order of the list: by `column` or, without one, machines in trouble first, then by state, then by name.
-    pub(super) fn order(&self, other: &Self, column: Option<Column>) -> Ordering {
+    pub(super) fn order(&self, other: &Self, column: Option<ItemColumn>) -> Ordering {
         let (one, two) = (&self.machine, &other.machine);
         let by = match column {
             None => self.rank().cmp(&other.rank()),
-            Some(Column::Name) => Ordering::Equal,
-            Some(Column::State) => state_rank(one).cmp(&state_rank(two)),
-            Some(Column::Since) => one.status.since_seconds.cmp(&two.status.since_seconds),
-            Some(Column::Version) => one.version.cmp(&two.version),
-            Some(Column::Node) => one.node.cmp(&two.node),
+            Some(ItemColumn::Name) => Ordering::Equal,
+            Some(ItemColumn::State) => state_rank(one).cmp(&state_rank(two)),
+            Some(ItemColumn::Since) => one.status.since_seconds.cmp(&two.status.since_seconds),
+            Some(ItemColumn::Version) => one.version.cmp(&two.version),
+            Some(ItemColumn::Node) => one.node.cmp(&two.node),
         };
         by.then_with(|| one.name.cmp(&two.name))
     }
 
     fn rank(&self) -> (bool, Option<Urgency>, usize) {
         (
-            self.trouble.is_none(),
+            self.problem.is_none(),
             self.urgency(),
             state_rank(&self.machine),
         )
@@ -106,7 +106,7 @@ impl Item {
             return true;
         }
         let machine = &self.machine;
-        let cause = self.trouble.as_ref();
+        let cause = self.problem.as_ref();
         let texts = [
             Some(&machine.name),
             Some(&machine.uid),
@@ -152,8 +152,8 @@ mod tests {
         let mut machine = machine_in(phase);
         machine.name = name.into();
         machine.status.since_seconds = seconds;
-        let trouble = trouble(&machine);
-        Item { machine, trouble }
+        let problem = problem(&machine);
+        Item { machine, problem }
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
         };
         items.sort_by(|one, two| one.order(two, None));
         assert_eq!(names(&items), ["silent", "asked", "boots", "serves"]);
-        items.sort_by(|one, two| one.order(two, Some(Column::Since)));
+        items.sort_by(|one, two| one.order(two, Some(ItemColumn::Since)));
         assert_eq!(names(&items), ["asked", "serves", "boots", "silent"]);
-        items.sort_by(|one, two| one.order(two, Some(Column::Name)));
+        items.sort_by(|one, two| one.order(two, Some(ItemColumn::Name)));
         assert_eq!(names(&items), ["asked", "boots", "serves", "silent"]);
     }
 

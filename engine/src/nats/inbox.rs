@@ -6,14 +6,14 @@
 use super::{
     credit::{HELD_MAX, Source},
     dead_letters::NatsDead,
-    held::{Held, Key, run_extension},
     link::Link,
     post::Outgoing,
     pull::{
         Sink, connections_of, count_connections, delete_shared_consumer, run_old_inbox_pull,
         run_partition_pull, run_timer_pull,
     },
-    share::{Ranks, YIELD, Yielded, in_reserve, run_partition_share, tell_end},
+    share::{Ranks, YIELD, YieldDeadlines, announce_end, in_reserve, run_partition_share},
+    unacked::{Key, UnackedMessages, run_extension},
 };
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
@@ -62,7 +62,7 @@ pub struct NatsInbox {
     come: AsyncMutex<mpsc::Receiver<Message>>,
     /// By the token of each delivery. Lock held for one map operation, never across an await.
     unsettled: Mutex<HashMap<u64, Unsettled>>,
-    held: Arc<Held>,
+    held: Arc<UnackedMessages>,
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
     origin: Origin,
@@ -72,7 +72,7 @@ pub struct NatsInbox {
     engine: u64,
     share: watch::Sender<Ranks>,
     /// Partitions with messages for a newer build.
-    yielded: watch::Sender<Yielded>,
+    yielded: watch::Sender<YieldDeadlines>,
 }
 
 impl NatsInbox {
@@ -250,7 +250,7 @@ impl NatsInbox {
     fn outgoing(&self, run: &RunId, bytes: Vec<u8>) -> Result<Outgoing, StoreError> {
         let address = Address::of_bytes(run, &bytes);
         let keys = self.link.keys.as_ref();
-        let console = keys.is_none_or(|keys| keys.signs_as(Origin::Console.word()));
+        let console = keys.is_none_or(|keys| keys.signs_as(Origin::Console.as_str()));
         let origin = match (self.origin, address.kind) {
             (Origin::Engine, Kind::Request) if console => Origin::Console,
             (origin, _) => origin,
@@ -258,8 +258,8 @@ impl NatsInbox {
         if keys.is_some() && !origin.may_sign(address.kind) {
             return Err(StoreError::Unavailable(format!(
                 "no engine takes a {} that a {} signed: its own sender must send it again",
-                address.kind.word(),
-                origin.word()
+                address.kind.as_str(),
+                origin.as_str()
             )));
         }
         let subject = self.link.names.message(origin, &address);
@@ -375,7 +375,7 @@ impl NatsInbox {
     /// Stops taking, and returns waiting messages, so that other engines need not wait for the claims to expire.
     pub(super) async fn close(&self) {
         if self.pulls.get().is_some() {
-            tell_end(&self.link, self.engine).await;
+            announce_end(&self.link, self.engine).await;
         }
         self.stop();
         let mut come = self.come.lock().await;
@@ -453,7 +453,10 @@ impl Inbox for NatsInbox {
         Ok(())
     }
 
-    async fn tell(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+    async fn put_unconfirmed(
+        &self,
+        inbox_messages: Vec<(RunId, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
         for (run, bytes) in inbox_messages {
             let Outgoing {
                 subject,

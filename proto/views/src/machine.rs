@@ -1,9 +1,9 @@
 //! View of a Windows machine, for API, console and commands.
 
 use crate::{
-    lacks::Lack,
     moment::{Moment, age},
     open_enum::OpenEnum,
+    prerequisites::MissingPrerequisite,
     run::{RunStatus, Task, TaskFailure, TaskPhase},
 };
 use dormer_proto::{
@@ -116,7 +116,7 @@ pub struct Machine {
     pub set_aside: Vec<Halt>,
     /// What a person asked for that needs the lease, until that is done or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<PendingRequest>,
     /// Failure of the step that is tried again, until that step has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,
@@ -388,7 +388,7 @@ listed! {
 
 /// Request of a person that needs the lease. It may wait for that, or for the present step to end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What was asked for.
     pub what: OpenEnum<AskedFor>,
     /// Person and reason; absent if an older build took the request.
@@ -402,7 +402,7 @@ pub struct Asked {
     pub begun: bool,
 }
 
-impl Asked {
+impl PendingRequest {
     /// The request and its person: `drain asked for by ann (a new kernel)`.
     pub fn text(&self) -> String {
         let what = match self.what.known() {
@@ -497,5 +497,5 @@ pub struct Machines {
     pub items: Vec<Machine>,
     /// Prerequisites that dormer lacks, the one with the most waiting machines first.
     #[serde(default)]
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<MissingPrerequisite>,
 }

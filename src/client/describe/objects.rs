@@ -286,7 +286,7 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
             .text("Pool", &rollout.pool)
             .optional("Payload", rollout.payload.as_ref()),
         Section::new("State", now)
-            .text("State", explain::trouble::word_of(rollout))
+            .text("State", explain::problem::word_of(rollout))
             .time("Since", Some(rollout.status.since))
             .optional("Waiting for", rollout.waiting_for.as_ref())
             .optional(

@@ -4,7 +4,7 @@ use super::{
     environment::{Environment, Ports},
     machine_runs::{MachineRun, MachineRuns, serves},
     outcome::Outcome,
-    progress::Progress,
+    progress::DemoProgress,
 };
 use anyhow::Context;
 use dormer_engine::port::Inbox;
@@ -33,7 +33,7 @@ const FAILURE_SHOWN: Duration = Duration::from_millis(500);
 /// Running sequence.
 pub(crate) struct Sequence<'a> {
     environment: &'a mut Environment,
-    bars: &'a Progress,
+    bars: &'a DemoProgress,
     machine_runs: MachineRuns<Ports>,
     begun: Instant,
     failed: BTreeMap<RunId, (u32, Instant)>,
@@ -47,7 +47,7 @@ pub(crate) struct Sequence<'a> {
 impl<'a> Sequence<'a> {
     pub(crate) fn new(
         environment: &'a mut Environment,
-        bars: &'a Progress,
+        bars: &'a DemoProgress,
         begun: Instant,
         leave_failed: bool,
     ) -> Self {
@@ -244,7 +244,7 @@ impl<'a> Sequence<'a> {
             sftp_sessions_per_node: per(tally.sftp_sessions),
             pods_evicted: tally.pods_evicted,
             pods_deleted: tally.pods_deleted,
-            strategy: self.environment.strategy().word(),
+            strategy: self.environment.strategy().as_str(),
             version: version.to_owned(),
             speed: self.environment.speed(),
             seed: self.environment.seed(),

@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     expect(dead_code, reason = "read by the test that generates")
 )]
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct RegisteredMetric {
     /// Name in a scrape; of a histogram without `_bucket`, `_sum`, `_count`.
     pub(crate) name: String,
     /// Kind of the metric.
@@ -80,11 +80,11 @@ pub(super) struct Described {
 pub(crate) struct MetricsRegistry {
     /// Provider that keeps the values alive.
     _provider: SdkMeterProvider,
-    reader: Reader,
+    reader: RegistryReader,
     meter: Meter,
     /// Series limit of the metric that is registered next.
     series_max: Arc<AtomicUsize>,
-    listed: Vec<Listed>,
+    listed: Vec<RegisteredMetric>,
     described: Vec<Described>,
     role: &'static str,
 }
@@ -92,7 +92,7 @@ pub(crate) struct MetricsRegistry {
 impl MetricsRegistry {
     /// Empty registry of the process that `resource` names.
     pub(super) fn new(resource: Resource) -> Self {
-        let reader = Reader(Arc::default());
+        let reader = RegistryReader(Arc::default());
         let series_max = Arc::new(AtomicUsize::new(1));
         let limit = Arc::clone(&series_max);
         let limited = move |_: &Instrument| {
@@ -200,7 +200,7 @@ impl MetricsRegistry {
             None => base.clone(),
         };
         let total = if kind == Kind::Counter { "_total" } else { "" };
-        self.listed.push(Listed {
+        self.listed.push(RegisteredMetric {
             name: format!("{whole}{total}"),
             kind,
             labels: labels.to_vec(),
@@ -221,7 +221,7 @@ impl MetricsRegistry {
 
     /// All metrics, in the order of their registration.
     #[cfg(test)]
-    pub(crate) fn listed(&self) -> &[Listed] {
+    pub(crate) fn listed(&self) -> &[RegisteredMetric] {
         &self.listed
     }
 
@@ -257,9 +257,9 @@ fn attributes<const N: usize>(labels: [&'static str; N], values: [LabelValue; N]
 
 /// Reader of the SDK, shared by its provider and the registry.
 #[derive(Debug, Clone)]
-struct Reader(Arc<ManualReader>);
+struct RegistryReader(Arc<ManualReader>);
 
-impl MetricReader for Reader {
+impl MetricReader for RegistryReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
         self.0.register_pipeline(pipeline);
     }

@@ -16,9 +16,9 @@ use dormer_profile::{
 use crate::{
     arguments::{Announced, Call, Mode},
     block_on,
+    heartbeat::HostHeartbeat,
     ops::{Host, Outcome, Request, Step},
     run::run,
-    signs::Sign,
 };
 
 /// Reads exactly the announced bytes and checks their hash. A connection that is lost in the middle reads as the end of
@@ -88,7 +88,7 @@ impl<W: Write> Output<W> {
     }
 
     /// A heartbeat.
-    pub fn sign(&self, sign: &Sign) {
+    pub fn heartbeat(&self, sign: &HostHeartbeat) {
         self.write(format!("{sign}\r\n").as_bytes());
     }
 
@@ -98,7 +98,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Present activity of the program: written by [`Watched`], read by the heartbeat thread.
+/// Present activity of the program: written by [`ObservedHost`], read by the heartbeat thread.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     now: Arc<Mutex<(u64, Step)>>,
@@ -122,19 +122,19 @@ impl Watch {
 
 /// A host whose operations can be watched from another thread.
 #[derive(Debug)]
-pub struct Watched<H> {
+pub struct ObservedHost<H> {
     host: H,
     watch: Watch,
 }
 
-impl<H> Watched<H> {
+impl<H> ObservedHost<H> {
     /// `host`, watched by `watch`.
     pub const fn new(host: H, watch: Watch) -> Self {
         Self { host, watch }
     }
 }
 
-impl<H: Host> Host for Watched<H> {
+impl<H: Host> Host for ObservedHost<H> {
     fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
         self.watch.begin(&request.step);
         self.host.perform(request)
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn nobody_has_to_read_what_is_written() {
         let output = Output::new(Nobody);
-        output.sign(&Sign::of(&Step::default(), 1));
+        output.heartbeat(&HostHeartbeat::of(&Step::default(), 1));
         output.answer(&broken(&call(), FailureCode::Other, "panicked"));
     }
 
@@ -254,7 +254,7 @@ mod tests {
     fn even_a_host_on_which_nothing_works_gets_a_framed_answer() {
         let written = Output::new(Vec::new());
         assert!(!serve(call(), std::io::empty(), &written, Broken));
-        written.sign(&Sign::of(&Step::default(), 1));
+        written.heartbeat(&HostHeartbeat::of(&Step::default(), 1));
         let bytes = written.lock().clone();
         let answer = frame::extract(&bytes, "machine/1@2.0", 3).expect("an answer");
         assert_eq!(answer.program, "ab".repeat(32));
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn who_watches_sees_each_operation() {
         let watch = Watch::default();
-        let mut host = Watched::new(Broken, watch.clone());
+        let mut host = ObservedHost::new(Broken, watch.clone());
         let step = Step {
             item: "hostname".into(),
             doing: "clock_read".into(),

@@ -3,11 +3,11 @@
 
 use super::{
     HostExecutor,
-    call::{Asked, NO_FRAME, names, of_host, said, unusable},
+    call::{NO_FRAME, ProgramCommand, names, of_host, said, unusable},
     cluster::Cluster,
     prepare::Prepared,
     program_fence,
-    remote_command::Running,
+    remote_command::RunningCommand,
 };
 use crate::{
     observer::{self, Operation},
@@ -17,8 +17,8 @@ use crate::{
 use bytes::Bytes;
 use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
+    heartbeat::HostHeartbeat,
     paths::{BIN, ROOT, STAGING, program_path},
-    signs::Sign,
 };
 use dormer_profile::{
     answer::{Answer, FailureCode},
@@ -34,7 +34,7 @@ const LATE_MS: u64 = 60_000;
 /// Pause before the next call of a host on which another call runs.
 const BUSY_MS: u64 = 15_000;
 /// Longest line of a heartbeat, in bytes.
-const SIGN_BYTES_MAX: usize = 4 << 10;
+const HEARTBEAT_BYTES_MAX: usize = 4 << 10;
 
 /// Reasons for which Windows does not run a program: error number, English message, our code and advice (Microsoft
 /// Learn, "System error codes"). PowerShell as the shell turns every number into 1, so the message is compared as well.
@@ -77,7 +77,7 @@ struct Obstacle {
 
 /// Whether a missing program may have been removed by a virus scanner.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fresh {
+enum ProgramSent {
     /// It was not sent for this call.
     No,
     /// It was sent a moment ago.
@@ -92,10 +92,10 @@ impl<C: Cluster> HostExecutor<C> {
         order: &Order,
         host: &HostRef,
         session: &Session,
-        asked: Asked<'_>,
+        asked: ProgramCommand<'_>,
         progress: &Progress,
     ) -> Result<Answer, Failure> {
-        let mut fresh = Fresh::No;
+        let mut fresh = ProgramSent::No;
         loop {
             self.send_program(order, host, session, progress).await?;
             let output = self
@@ -113,8 +113,8 @@ impl<C: Cluster> HostExecutor<C> {
             }
             let there = self.program_is_there(host, session).await?;
             match (there, fresh) {
-                (false, Fresh::No) => fresh = Fresh::Yes,
-                (false, Fresh::Yes) => {
+                (false, ProgramSent::No) => fresh = ProgramSent::Yes,
+                (false, ProgramSent::Yes) => {
                     let path = program_path(self.program.sha256());
                     let message = format!(
                         "{path} was sent twice and is gone: a virus scanner takes it away; restore it there and exclude {BIN}"
@@ -189,7 +189,7 @@ impl<C: Cluster> HostExecutor<C> {
         order: &Order,
         host: &HostRef,
         session: &Session,
-        asked: Asked<'_>,
+        asked: ProgramCommand<'_>,
         progress: &Progress,
     ) -> Result<Output, Failure> {
         let (task, attempt) = names(order);
@@ -213,8 +213,9 @@ impl<C: Cluster> HostExecutor<C> {
             None => asked.mode.to_string(),
         };
         let step = progress.step_name();
-        let running = Running::begin(order, name, &line, progress, &self.dated_ms, &self.known);
-        let mut signs = Signs::default();
+        let running =
+            RunningCommand::begin(order, name, &line, progress, &self.dated_ms, &self.known);
+        let mut signs = HeartbeatParser::default();
         let command = Command {
             line: &line,
             input,
@@ -283,27 +284,27 @@ fn obstacle_in(output: &Output) -> Option<&'static Obstacle> {
 
 /// Parser of the heartbeats in the program's output.
 #[derive(Default)]
-struct Signs {
+struct HeartbeatParser {
     line: Vec<u8>,
 }
 
-impl Signs {
+impl HeartbeatParser {
     /// Parses further bytes. A complete heartbeat is reported as progress; every byte counts as a heartbeat.
     fn read(&mut self, bytes: &[u8], step: &str, progress: &Progress) -> ControlFlow<String> {
         progress.advance(0);
         for byte in bytes {
             if *byte != b'\n' {
-                if self.line.len() < SIGN_BYTES_MAX {
+                if self.line.len() < HEARTBEAT_BYTES_MAX {
                     self.line.push(*byte);
                 }
                 continue;
             }
             let line = std::mem::take(&mut self.line);
-            let Ok(sign) = String::from_utf8_lossy(&line).parse::<Sign>() else {
+            let Ok(sign) = String::from_utf8_lossy(&line).parse::<HostHeartbeat>() else {
                 continue;
             };
             if sign.elapsed_ms > sign.limit_ms.saturating_add(LATE_MS) {
-                let Sign {
+                let HostHeartbeat {
                     item,
                     doing,
                     limit_ms,
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn a_sign_is_progress_and_a_late_one_is_the_end() {
         let progress = Progress::default();
-        let mut signs = Signs::default();
+        let mut signs = HeartbeatParser::default();
         let said = b"Loading personal profile...\r\ndormer: service:kubelet kubelet_stops 12000 of 60000 ms\r\ndorm";
         assert_eq!(
             signs.read(said, "converge host", &progress),

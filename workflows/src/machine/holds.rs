@@ -116,13 +116,13 @@ impl Draft<'_> {
 
     /// Ends a person's request. The holds that it had set aside are in force again.
     pub(super) fn end_wish(&mut self) {
-        self.s.wish = None;
+        self.s.leased_request = None;
         self.holds_are_back();
     }
 
     /// Brings back the holds that were set aside, unless a person's request still overrides them.
     pub(super) fn holds_are_back(&mut self) {
-        if self.s.wish.is_none() && !self.s.set_aside.is_empty() {
+        if self.s.leased_request.is_none() && !self.s.set_aside.is_empty() {
             let mut back = std::mem::take(&mut self.s.set_aside);
             // The older hold is the first.
             back.extend(self.s.take_holds());

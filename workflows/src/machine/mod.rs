@@ -34,7 +34,7 @@ pub use holds::Hold;
 pub use phase::{Phase, Timer};
 pub use state::*;
 pub use table::{Length, PHASES, PhaseRow, TaskKind};
-pub use view::{Asked, View};
+pub use view::{PendingRequest, View};
 
 use self::draft::Draft;
 use dormer_engine_core::{Decision, Input, Now, Workflow};

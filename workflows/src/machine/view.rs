@@ -2,7 +2,7 @@
 
 use super::{
     phase::Phase,
-    state::{Change, Drain, Halt, How, Lease, LeasedRequest, Retried, State},
+    state::{Change, ChangeStrategy, Drain, Halt, Lease, LeasedRequest, Retried, State},
 };
 use dormer_proto::{
     checks::NodeCheck,
@@ -75,7 +75,7 @@ pub struct View {
     /// Further reasons, and when they began.
     pub also_halted: Vec<(Halt, Option<Timestamp>)>,
     /// What a person asked for, and dormer has not ended yet.
-    pub asked: Option<Asked>,
+    pub asked: Option<PendingRequest>,
     /// Failure of the step that is tried again.
     pub retried: Option<Retried>,
     /// Why its host could not be compared the last time.
@@ -100,7 +100,7 @@ pub struct View {
 
 /// Request of a person that needs the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What is to be done.
     pub what: LeasedRequest,
     /// Person, and reason; `None`: an older build took the request.
@@ -181,17 +181,20 @@ impl State {
         }
     }
 
-    fn asked(&self) -> Option<Asked> {
-        let what = self.wish?;
+    fn asked(&self) -> Option<PendingRequest> {
+        let what = self.leased_request?;
         let how = self.under_lease.filter(|_| self.lease.token().is_some());
         let begun = match what {
-            LeasedRequest::Drain => how == Some(How::Drain),
-            LeasedRequest::Recreate => matches!(how, Some(How::Recreate | How::InPlace)),
+            LeasedRequest::Drain => how == Some(ChangeStrategy::Drain),
+            LeasedRequest::Recreate => matches!(
+                how,
+                Some(ChangeStrategy::Recreate | ChangeStrategy::InPlace)
+            ),
         };
-        Some(Asked {
+        Some(PendingRequest {
             what,
-            by: self.wished.by.clone(),
-            at: self.wished.at,
+            by: self.request_progress.by.clone(),
+            at: self.request_progress.at,
             begun,
         })
     }

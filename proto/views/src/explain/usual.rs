@@ -2,7 +2,7 @@
 
 use super::{
     now,
-    trouble::{heals_by, limits, slow_after, trouble, usual},
+    problem::{heals_by, limits, problem, slow_after, usual},
 };
 use crate::{
     machine::Machine,
@@ -17,7 +17,7 @@ pub fn as_usual(machine: &Machine) -> Option<String> {
     let phase = machine.phase.known()?;
     let failed = machine.tasks.iter().any(|task| task.failure.is_some());
     let healing = heals_by(machine).is_some() && phase != MachinePhase::Serving;
-    if failed || !healing || machine.unserved.is_some() || trouble(machine).is_some() {
+    if failed || !healing || machine.unserved.is_some() || problem(machine).is_some() {
         return None;
     }
     let now = now(machine);

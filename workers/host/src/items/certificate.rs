@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{answer::FailureCode, item::Certificate};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{Bytes, Host, Root, RootAdd, RootList, RootRemove},
     problem::{Problem, Result},
@@ -32,7 +32,7 @@ pub(crate) async fn roots<H: Host>(run: &mut Run<H>) -> Result<&[Root]> {
 
 impl Kind for Certificate {
     /// Whether it is in the store itself. A root that exists only by policy disappears with the policy.
-    type Found = bool;
+    type CurrentState = bool;
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<bool> {
         let roots = roots(run).await?;
@@ -41,11 +41,11 @@ impl Kind for Certificate {
             .any(|root| root.own && root.sha256 == self.sha256))
     }
 
-    fn differs(&self, found: &bool) -> Verdict {
+    fn differs(&self, found: &bool) -> ItemVerdict {
         if *found {
-            Verdict::right()
+            ItemVerdict::right()
         } else {
-            Verdict::wrong("is not there")
+            ItemVerdict::wrong("is not there")
         }
     }
 

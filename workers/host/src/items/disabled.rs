@@ -3,7 +3,7 @@
 
 use dormer_profile::{answer::FailureCode, item::DisabledService};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{
         Host, ServiceChange, ServiceConfig, ServiceRead, ServiceSettings, ServiceState,
@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl Kind for DisabledService {
-    type Found = Option<(ServiceConfig, ServiceStatus)>;
+    type CurrentState = Option<(ServiceConfig, ServiceStatus)>;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::CurrentState> {
         let read = ServiceRead {
             name: self.name.clone(),
         };
@@ -36,20 +36,25 @@ impl Kind for DisabledService {
         Ok(status.map(|status| (config, status)))
     }
 
-    fn differs(&self, found: &Self::Found) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict {
         match found {
-            None => Verdict::right(),
+            None => ItemVerdict::right(),
             Some((config, _)) if config.start != Start::Disabled => {
-                Verdict::wrong("is not disabled")
+                ItemVerdict::wrong("is not disabled")
             }
             Some((_, status)) if status.state != ServiceState::Stopped => {
-                Verdict::wrong("still runs")
+                ItemVerdict::wrong("still runs")
             }
-            Some(_) => Verdict::right(),
+            Some(_) => ItemVerdict::right(),
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Self::Found) -> Result<Step> {
+    async fn make<H: Host>(
+        &self,
+        run: &mut Run<H>,
+        _: &str,
+        found: Self::CurrentState,
+    ) -> Result<Step> {
         let Some((config, _)) = found else {
             return Ok(Step::Ok(String::new()));
         };

@@ -5,7 +5,7 @@
 
 use dormer_profile::{answer::FailureCode, item::DynamicPorts};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{DynamicPortsRead, Host, PortRange, ProgramRun},
     problem::{Doing as _, Problem, Result},
@@ -32,21 +32,26 @@ fn shown(it: PortRange) -> String {
 }
 
 impl Kind for DynamicPorts {
-    type Found = Option<PortRange>;
+    type CurrentState = Option<PortRange>;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::CurrentState> {
         read(&mut run.host).await
     }
 
-    fn differs(&self, found: &Self::Found) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict {
         match *found {
-            None => Verdict::Right("this Windows does not tell its range".into()),
-            Some(it) if it == range(self) => Verdict::right(),
-            Some(it) => Verdict::wrong(format!("are {}", shown(it))),
+            None => ItemVerdict::Right("this Windows does not tell its range".into()),
+            Some(it) if it == range(self) => ItemVerdict::right(),
+            Some(it) => ItemVerdict::wrong(format!("are {}", shown(it))),
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Self::Found) -> Result<Step> {
+    async fn make<H: Host>(
+        &self,
+        run: &mut Run<H>,
+        _: &str,
+        found: Self::CurrentState,
+    ) -> Result<Step> {
         let Some(before) = found else {
             return Ok(Step::Ok(String::new()));
         };

@@ -3,11 +3,11 @@
 use dormer_profile::{
     answer::FailureCode,
     document::Document,
-    item::{HnsEndpoint, What},
+    item::{HnsEndpoint, ItemKind},
 };
 use serde_json::json;
 
-use super::{Kind, Step, Verdict, hns};
+use super::{ItemVerdict, Kind, Step, hns};
 use crate::{
     files::{delete, put, stat},
     ops::{Bytes, Host, Rights, Source},
@@ -24,10 +24,10 @@ const RESERVED: &str = r"C:\var\lib\cni\networks";
 const ATTACHED: [u32; 2] = [2, 3];
 
 /// HNS's answer; `None` without the service.
-pub(crate) type Found = Option<Asked>;
+pub(crate) type CurrentState = Option<EndpointState>;
 
 /// The network and the endpoint.
-pub(crate) struct Asked {
+pub(crate) struct EndpointState {
     network: Option<hns::Network>,
     endpoint: Option<hns::Endpoint>,
     /// Whether its address is reserved, so that no pod gets it.
@@ -35,9 +35,9 @@ pub(crate) struct Asked {
 }
 
 impl Kind for HnsEndpoint {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         if !hns::ready(run).await? {
             return Ok(None);
         }
@@ -50,40 +50,40 @@ impl Kind for HnsEndpoint {
             }
             None => false,
         };
-        Ok(Some(Asked {
+        Ok(Some(EndpointState {
             network,
             endpoint,
             reserved,
         }))
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
-        let Some(Asked {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
+        let Some(EndpointState {
             network,
             endpoint,
             reserved,
         }) = found
         else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         let (Some(network), Some(endpoint)) = (network, endpoint) else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         if !serves(endpoint, network) {
-            return Verdict::wrong("is not attached to the host, or in another network");
+            return ItemVerdict::wrong("is not attached to the host, or in another network");
         }
         if !reserved {
-            return Verdict::wrong(format!(
+            return ItemVerdict::wrong(format!(
                 "its address {} is not reserved",
                 endpoint.ip_address
             ));
         }
-        Verdict::right()
+        ItemVerdict::right()
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let missing = |said: String| Problem::new(FailureCode::HnsMissing, said);
-        let Some(Asked {
+        let Some(EndpointState {
             network, endpoint, ..
         }) = found
         else {
@@ -154,7 +154,7 @@ fn reservation(network: &str, ipv4: &str) -> String {
 /// Folders with the reservations of a document's endpoints.
 pub(crate) fn reservations(document: &Document) -> Vec<String> {
     let all = document.items.iter().filter_map(|item| match &item.what {
-        What::HnsEndpoint(what) => Some(format!(r"{RESERVED}\{}", what.network)),
+        ItemKind::HnsEndpoint(what) => Some(format!(r"{RESERVED}\{}", what.network)),
         _ => None,
     });
     all.collect()

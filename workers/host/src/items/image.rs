@@ -2,7 +2,7 @@
 
 use dormer_profile::{answer::FailureCode, item::Image};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     containerd,
     ops::{Host, ImageArchiveRead, ImageImport, ImageRead, WinError},
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Present state.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     /// Digest in the archive; none without an archive.
     wanted: Option<String>,
     /// Digest in containerd's store; none without the image, and where containerd does not answer.
@@ -27,9 +27,9 @@ fn passes(error: &WinError) -> bool {
 }
 
 impl Kind for Image {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let archive = ImageArchiveRead {
             path: self.archive.clone(),
             name: self.name.clone(),
@@ -50,20 +50,20 @@ impl Kind for Image {
                 format!("ask containerd for {}", self.name)
             })?,
         };
-        Ok(Found { wanted, there })
+        Ok(CurrentState { wanted, there })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match (&found.wanted, &found.there) {
             // The file's own item reports that.
-            (None, _) => Verdict::wrong("its archive is not there"),
-            (Some(wanted), Some(there)) if wanted == there => Verdict::right(),
-            (_, Some(_)) => Verdict::wrong("another image of that name"),
-            (_, None) => Verdict::wrong("is not in containerd's store"),
+            (None, _) => ItemVerdict::wrong("its archive is not there"),
+            (Some(wanted), Some(there)) if wanted == there => ItemVerdict::right(),
+            (_, Some(_)) => ItemVerdict::wrong("another image of that name"),
+            (_, None) => ItemVerdict::wrong("is not in containerd's store"),
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         if found.wanted.is_none() {
             let said = format!("{} is not there", self.archive);
             return Err(Problem::new(FailureCode::FileMissing, said));

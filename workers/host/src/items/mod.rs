@@ -26,7 +26,7 @@ use std::future::Future;
 
 use dormer_profile::{
     document::ChangeClass,
-    item::{Item, What},
+    item::{Item, ItemKind},
 };
 
 use crate::{ops::Host, problem::Result, progress::Run, state::Made};
@@ -48,7 +48,7 @@ pub(crate) enum Step {
 
 /// Result of `differs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ItemVerdict {
     /// As desired, perhaps with a note.
     Right(String),
     /// It is not.
@@ -59,7 +59,7 @@ pub(crate) enum Verdict {
     Missing(String),
 }
 
-impl Verdict {
+impl ItemVerdict {
     pub(crate) const fn right() -> Self {
         Self::Right(String::new())
     }
@@ -72,24 +72,27 @@ impl Verdict {
 /// One kind of item.
 pub(crate) trait Kind: Sync {
     /// Present state.
-    type Found: Send;
+    type CurrentState: Send;
 
     /// Reads the present state; changes nothing.
-    fn read<H: Host>(&self, run: &mut Run<H>) -> impl Future<Output = Result<Self::Found>> + Send;
+    fn read<H: Host>(
+        &self,
+        run: &mut Run<H>,
+    ) -> impl Future<Output = Result<Self::CurrentState>> + Send;
 
     /// Compares without a request to the host.
-    fn differs(&self, found: &Self::Found) -> Verdict;
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict;
 
     /// Makes the item as desired.
     fn make<H: Host>(
         &self,
         run: &mut Run<H>,
         id: &str,
-        found: Self::Found,
+        found: Self::CurrentState,
     ) -> impl Future<Output = Result<Step>> + Send;
 
     /// Minimum change class of making the item on this host, if that disturbs more than the item's own class.
-    fn cuts(&self, _found: &Self::Found) -> Option<ChangeClass> {
+    fn cuts(&self, _found: &Self::CurrentState) -> Option<ChangeClass> {
         None
     }
 
@@ -102,30 +105,30 @@ pub(crate) trait Kind: Sync {
 pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<Step> {
     let id = &item.id;
     match &item.what {
-        What::Directory(what) => one(run, id, what).await,
-        What::File(what) => one(run, id, what).await,
-        What::Feature(what) => one(run, id, what).await,
-        What::Hostname(what) => one(run, id, what).await,
-        What::Environment(what) => one(run, id, what).await,
-        What::Registry(what) => one(run, id, what).await,
-        What::DynamicPorts(what) => one(run, id, what).await,
-        What::Service(what) => one(run, id, what).await,
-        What::Image(what) => one(run, id, what).await,
-        What::Firewall(what) => one(run, id, what).await,
-        What::DefenderExclusion(what) => one(run, id, what).await,
-        What::Certificate(what) => one(run, id, what).await,
-        What::HnsNetwork(what) => one(run, id, what).await,
-        What::HnsEndpoint(what) => one(run, id, what).await,
-        What::NetworkFile(what) => one(run, id, what).await,
-        What::Route(what) => one(run, id, what).await,
-        What::SteadyService(what) => evidence::steady(run, what).await,
-        What::Http(what) => evidence::http(run, what).await,
-        What::Sweep(what) => sweep::versions(run, what).await,
-        What::OnlyFolders(what) => sweep::folders(run, what).await,
-        What::OnlyCertificates(what) => sweep::certificates(run, what).await,
-        What::NewestFiles(what) => sweep::newest(run, what).await,
-        What::DisabledService(what) => one(run, id, what).await,
-        What::Lingering(what) => {
+        ItemKind::Directory(what) => one(run, id, what).await,
+        ItemKind::File(what) => one(run, id, what).await,
+        ItemKind::Feature(what) => one(run, id, what).await,
+        ItemKind::Hostname(what) => one(run, id, what).await,
+        ItemKind::Environment(what) => one(run, id, what).await,
+        ItemKind::Registry(what) => one(run, id, what).await,
+        ItemKind::DynamicPorts(what) => one(run, id, what).await,
+        ItemKind::Service(what) => one(run, id, what).await,
+        ItemKind::Image(what) => one(run, id, what).await,
+        ItemKind::Firewall(what) => one(run, id, what).await,
+        ItemKind::DefenderExclusion(what) => one(run, id, what).await,
+        ItemKind::Certificate(what) => one(run, id, what).await,
+        ItemKind::HnsNetwork(what) => one(run, id, what).await,
+        ItemKind::HnsEndpoint(what) => one(run, id, what).await,
+        ItemKind::NetworkFile(what) => one(run, id, what).await,
+        ItemKind::Route(what) => one(run, id, what).await,
+        ItemKind::SteadyService(what) => evidence::steady(run, what).await,
+        ItemKind::Http(what) => evidence::http(run, what).await,
+        ItemKind::Sweep(what) => sweep::versions(run, what).await,
+        ItemKind::OnlyFolders(what) => sweep::folders(run, what).await,
+        ItemKind::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        ItemKind::NewestFiles(what) => sweep::newest(run, what).await,
+        ItemKind::DisabledService(what) => one(run, id, what).await,
+        ItemKind::Lingering(what) => {
             if run.apply {
                 let process = what.process.clone();
                 run.note(Made::Lingering { process }).await?;
@@ -138,19 +141,19 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
 async fn one<H: Host, K: Kind>(run: &mut Run<H>, id: &str, kind: &K) -> Result<Step> {
     let found = kind.read(run).await?;
     match kind.differs(&found) {
-        Verdict::Right(detail) => {
+        ItemVerdict::Right(detail) => {
             if run.apply {
                 claim(run, kind.made(true)).await?;
             }
             Ok(Step::Ok(detail))
         }
-        Verdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
-        Verdict::Missing(path) => Ok(Step::Missing(path)),
-        Verdict::Wrong(detail) if !run.apply => {
+        ItemVerdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
+        ItemVerdict::Missing(path) => Ok(Step::Missing(path)),
+        ItemVerdict::Wrong(detail) if !run.apply => {
             run.deeper = kind.cuts(&found);
             Ok(Step::Differs(detail))
         }
-        Verdict::Wrong(_) => {
+        ItemVerdict::Wrong(_) => {
             claim(run, kind.made(false)).await?;
             kind.make(run, id, found).await
         }

@@ -15,9 +15,9 @@ use std::{
 
 use dormer_host::{
     arguments::Call,
+    heartbeat::HostHeartbeat,
     ops::Step,
-    signs::Sign,
-    wire::{self, Output, Watch, Watched},
+    wire::{self, ObservedHost, Output, Watch},
 };
 use dormer_profile::answer::FailureCode;
 use windows_sys::Win32::{
@@ -42,22 +42,22 @@ const FAILED: u8 = 1;
 /// ends the whole process, so that nothing of it goes on under a later fence.
 pub fn serve(call: Call) -> ExitCode {
     let output = Output::new(std::io::stdout());
-    tell_of_panics(call.clone(), output.clone());
+    report_panics(call.clone(), output.clone());
     let host = watched(call.clone(), output.clone());
     let well = wire::serve(call, std::io::stdin(), &output, host);
     ExitCode::from(if well { 0 } else { FAILED })
 }
 
 /// This Windows, for one call: from its first operation on signs are given, and an operation's limit ends the process.
-pub fn watched(call: Call, output: Output<Stdout>) -> Watched<Win32> {
+pub fn watched(call: Call, output: Output<Stdout>) -> ObservedHost<Win32> {
     let watch = Watch::default();
     let watcher = watch.clone();
     thread::spawn(move || give_signs(&watcher, &call, &output));
-    Watched::new(Win32::new(), watch)
+    ObservedHost::new(Win32::new(), watch)
 }
 
 /// A panic is an answer, too; the process aborts after it.
-fn tell_of_panics(call: Call, output: Output<Stdout>) {
+fn report_panics(call: Call, output: Output<Stdout>) {
     std::panic::set_hook(Box::new(move |panic| {
         output.answer(&wire::broken(
             &call,
@@ -79,7 +79,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
             (number, step) = now;
             began = Instant::now();
         }
-        let sign = Sign::of(&step, elapsed_ms(&step, began));
+        let sign = HostHeartbeat::of(&step, elapsed_ms(&step, began));
         if number > 0 && sign.overdue() {
             let message = format!("{} lasted longer than {} ms", sign.doing, sign.limit_ms);
             output.answer(&wire::broken(call, FailureCode::TimedOut, &message));
@@ -87,7 +87,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
         }
         if said.elapsed() >= SIGN {
             said = Instant::now();
-            output.sign(&sign);
+            output.heartbeat(&sign);
         }
     }
 }

@@ -42,7 +42,7 @@ listed! {
 
 /// Trouble of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct MachineProblem {
     /// How urgent it is.
     pub urgency: Urgency,
     /// Stable code of the cause: machines with equal codes and keys have equal causes.
@@ -55,7 +55,7 @@ pub struct Trouble {
     pub since: Option<Moment>,
 }
 
-impl Trouble {
+impl MachineProblem {
     /// Seconds for which the machine has it.
     pub fn seconds(&self, machine: &Machine) -> Option<u64> {
         let Moment(Timestamp(since)) = self.since?;
@@ -105,9 +105,9 @@ pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
 }
 
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
-pub fn trouble(machine: &Machine) -> Option<Trouble> {
+pub fn problem(machine: &Machine) -> Option<MachineProblem> {
     let (urgency, code, cause) = found(machine)?;
-    Some(Trouble {
+    Some(MachineProblem {
         urgency,
         key: key(machine, &code, &cause),
         code,
@@ -186,7 +186,7 @@ fn down_until(machine: &Machine) -> Option<Timestamp> {
 }
 
 /// Trouble of a machine that waits for a lease which is not granted. `None`: the machine only waits for its turn.
-pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
+pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem> {
     if machine.phase != MachinePhase::LeaseWait {
         return None;
     }
@@ -226,7 +226,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
     } else {
         return None;
     };
-    Some(Trouble {
+    Some(MachineProblem {
         urgency,
         code: code.to_owned(),
         key: None,
@@ -540,7 +540,7 @@ mod tests {
     }
 
     fn urgency(machine: &Machine) -> Option<Urgency> {
-        trouble(machine).map(|it| it.urgency)
+        problem(machine).map(|it| it.urgency)
     }
 
     #[test]
@@ -583,7 +583,7 @@ mod tests {
         };
         assert_eq!(urgency(&probing(239)), None);
         let slow = probing(420);
-        let found = trouble(&slow).expect("trouble");
+        let found = problem(&slow).expect("trouble");
         assert_eq!(found.urgency, Urgency::Slow);
         let phase = MachinePhase::Probing.text();
         let said = format!("{phase}, usually 2m: it waits for SSH on 10.0.0.4");
@@ -630,7 +630,7 @@ mod tests {
             certificate_refused: Some("the Node n exists, and was not torn down".into()),
             ..machine_in(MachinePhase::Serving)
         };
-        let found = trouble(&down).expect("trouble");
+        let found = problem(&down).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.code, "CertificateRefused");
         assert!(found.cause.contains("was not torn down"), "{found:?}");
@@ -649,11 +649,11 @@ mod tests {
         let Moment(Timestamp(joined)) = checked.status.since;
         let begun = joined + (26 * 3_600 - 12) * 1_000;
         checked.phase_since = Some(Moment(Timestamp(begun)));
-        assert_eq!(trouble(&checked), None);
+        assert_eq!(problem(&checked), None);
         let until = Moment(Timestamp(begun + 3_600 * 1_000));
         assert_eq!(heals_by(&checked), Some(until));
         checked.phase_since = Some(Moment(Timestamp(begun - 2 * 3_600 * 1_000)));
-        let found = trouble(&checked).expect("trouble");
+        let found = problem(&checked).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.seconds(&checked), Some(2 * 3_600 + 12));
         let steps = crate::explain::steps(&checked, None);
@@ -671,13 +671,13 @@ mod tests {
             }),
             ..after(machine_in(MachinePhase::Serving), 37)
         };
-        let seconds = |machine: &Machine| trouble(machine).and_then(|it| it.seconds(machine));
+        let seconds = |machine: &Machine| problem(machine).and_then(|it| it.seconds(machine));
         assert_eq!(seconds(&held(None)), None, "nobody knows");
         let now = now(&held(None));
         let since = Moment(Timestamp(now.0 - 4_000));
         let held = held(Some(since));
         assert_eq!(seconds(&held), Some(4));
-        let found = trouble(&held).expect("trouble");
+        let found = problem(&held).expect("trouble");
         assert_eq!(found.cause, "held by ann for 4 seconds");
         assert_eq!(found.key.as_deref(), Some("held by ann"), "without the age");
         let with_reason = crate::machine::Halt {
@@ -695,7 +695,7 @@ mod tests {
     #[test]
     fn a_step_that_fails_again_after_a_retry_says_so() {
         let mut failed = failed_while(MachinePhase::Probing, "ConnectTimeout", "no answer");
-        let cause = |machine: &Machine| trouble(machine).expect("trouble").cause;
+        let cause = |machine: &Machine| problem(machine).expect("trouble").cause;
         failed.failing_since = Some(failed.status.since);
         assert_eq!(cause(&failed), "no answer (ConnectTimeout)");
         failed.retries = 2;
@@ -720,7 +720,7 @@ mod tests {
         };
         let waiting = of(task("waiting", 3, "failure"));
         let running = of(task("inFlight", 4, "lastFailure"));
-        assert_eq!(trouble(&running), trouble(&waiting));
+        assert_eq!(problem(&running), problem(&waiting));
         let why = crate::explain::explanation(&running, None, None);
         assert_eq!(why.next.as_deref(), Some("Attempt 4 runs."), "{why:?}");
         let cause = why.cause.unwrap_or_default();
@@ -740,7 +740,7 @@ mod tests {
             by: Some("ann: the firewall is open".into()),
             failure,
         });
-        let found = trouble(&retried).expect("trouble");
+        let found = problem(&retried).expect("trouble");
         assert_eq!(found.urgency, Urgency::Slow);
         assert_eq!(found.code, "ConnectTimeout");
         assert_eq!(
@@ -757,7 +757,7 @@ mod tests {
             retried: retried.retried,
             ..machine_in(MachinePhase::Serving)
         };
-        assert_eq!(trouble(&serves), None);
+        assert_eq!(problem(&serves), None);
     }
 
     #[test]
@@ -776,7 +776,7 @@ mod tests {
                 drain: Some(drain),
                 ..machine_in(MachinePhase::Evicting)
             };
-            trouble(&machine).map(|it| it.cause).unwrap_or_default()
+            problem(&machine).map(|it| it.cause).unwrap_or_default()
         };
         let one = || blocker("shop/cart-7", "it needs 5");
         assert_eq!(
@@ -831,7 +831,7 @@ mod tests {
             }],
             ..after(machine_in(MachinePhase::AddressWait), 0)
         };
-        let found = trouble(&refused).expect("trouble");
+        let found = problem(&refused).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert!(found.cause.contains("InstanceLimitExceeded"), "{found:?}");
         assert_eq!(
@@ -891,7 +891,7 @@ mod tests {
             since: machine.status.since,
             builds: vec!["dormer 1".into()],
         });
-        let found = trouble(&machine).expect("trouble");
+        let found = problem(&machine).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.code, "quarantined");
         let steps = crate::explain::steps(&machine, None);
