@@ -39,7 +39,7 @@ enum Command {
     Run(Box<dormer_run::Options>),
     /// Commands to a running dormer
     #[command(flatten)]
-    Ask(dormer_client::Ask),
+    Ask(dormer_client::ApiCommand),
     /// Replay recorded histories with this build, and report where it decides differently
     #[command(after_help = crate::replay::EXIT_CODES)]
     Replay(crate::replay::Options),
@@ -77,7 +77,7 @@ enum Command {
     SupportBundle(crate::support_bundle::Options),
     /// Print which build this is: version, commit, target, and the formats that it reads
     #[command(after_help = EXIT_CODES)]
-    Version(crate::version::Asked),
+    Version(crate::version::VersionArgs),
     /// Print completions for a shell
     #[command(after_help = EXIT_CODES)]
     Completions(shell::Completions),

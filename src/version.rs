@@ -20,13 +20,13 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| Version::of_this_bui
 /// Arguments of `dormer version`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Asked {
+pub(crate) struct VersionArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-impl Asked {
+impl VersionArgs {
     /// Prints the version, and returns the exit code.
     pub(crate) fn run(&self) -> ExitCode {
         finish(self.text().map(|text| (text, true)))

@@ -23,7 +23,7 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    runs: BTreeMap<RunId, Kept>,
+    runs: BTreeMap<RunId, StoredRun>,
     revision: u64,
     epoch: u64,
     dead: BTreeMap<u64, DeadLetter>,
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredRun {
     records: VecDeque<(Seq, Vec<u8>)>,
     revision: Revision,
     deadline: Option<Timestamp>,
@@ -143,7 +143,7 @@ impl HistoryReader for MemoryStore {
         use std::ops::Bound;
         let inner = self.lock();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let head = |(run, kept): (&RunId, &Kept)| Head {
+        let head = |(run, kept): (&RunId, &StoredRun)| Head {
             run: run.clone(),
             revision: kept.revision,
             seq: kept.records.back().map_or(Seq(0), |(seq, _)| *seq),

@@ -34,7 +34,7 @@ const RECORDS: usize = 100;
 const RECORDS_MAX: usize = 1_000;
 
 type Answer<T> = Result<Json<T>, ApiError>;
-type Asked = Of<Arc<Api>>;
+type ApiState = Of<Arc<Api>>;
 
 fn items<T>(items: Vec<T>) -> Answer<List<T>> {
     Ok(Json(List { items }))
@@ -89,7 +89,10 @@ pub(crate) struct ListFilter {
     all: bool,
 }
 
-pub(crate) async fn machines(Of(api): Asked, Query(which): Query<ListFilter>) -> Answer<Machines> {
+pub(crate) async fn machines(
+    Of(api): ApiState,
+    Query(which): Query<ListFilter>,
+) -> Answer<Machines> {
     let runs = api.run_cache.all().await?;
     api.learn_usual(&runs).await;
     let now = api.now();
@@ -111,7 +114,7 @@ pub(crate) async fn machines(Of(api): Asked, Query(which): Query<ListFilter>) ->
 ///
 /// # Errors
 /// No machine has this name, several have it, or the store does not answer.
-pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machine> {
+pub async fn machine(Of(api): ApiState, Path(called): Path<String>) -> Answer<Machine> {
     let run = api.run_cache.machine(&called).await?;
     if api.usual_is_due(&run) {
         api.learn_usual(&api.run_cache.all().await?).await;
@@ -123,7 +126,7 @@ pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machi
     Ok(Json(shown))
 }
 
-pub(super) async fn runs(Of(api): Asked) -> Answer<List<Run>> {
+pub(super) async fn runs(Of(api): ApiState) -> Answer<List<Run>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     items(
@@ -134,7 +137,7 @@ pub(super) async fn runs(Of(api): Asked) -> Answer<List<Run>> {
 }
 
 pub(super) async fn run(
-    Of(api): Asked,
+    Of(api): ApiState,
     Path((workflow, key)): Path<(String, String)>,
 ) -> Answer<Run> {
     let run = api.found(&run_id(&workflow, &key)?).await?;
@@ -145,7 +148,7 @@ pub(super) async fn run(
 ///
 /// # Errors
 /// The store does not answer.
-pub async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
+pub async fn rollouts(Of(api): ApiState) -> Answer<List<Rollout>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     let names = names(&runs);
@@ -163,20 +166,20 @@ pub async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
 ///
 /// # Errors
 /// The pool has no rollout, or the store does not answer.
-pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer<Rollout> {
+pub async fn rollout(Of(api): ApiState, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
     let Json(mut shown) = api.shown_rollout(&run).await?;
     shown.typical_turn_seconds = api.typical_turn_seconds(&run.id, &shown).await;
     Ok(Json(shown))
 }
 
-pub(super) async fn pools(Of(api): Asked) -> Answer<List<Pool>> {
+pub(super) async fn pools(Of(api): ApiState) -> Answer<List<Pool>> {
     let runs = api.run_cache.all().await?;
     let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
     items(rollouts.filter_map(|run| views::pool(run)).collect())
 }
 
-pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer<Pool> {
+pub(super) async fn pool(Of(api): ApiState, Path(pool): Path<String>) -> Answer<Pool> {
     let absent = || ApiError::absent("pool", &pool, "dormer get pools");
     let run = rollout_run(&pool).map_err(|_| absent())?;
     let found = api.run_cache.one(&run).await?;
@@ -184,7 +187,7 @@ pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer<Poo
     shown.map(Json).ok_or_else(absent)
 }
 
-pub(super) async fn tasks(Of(api): Asked) -> Answer<List<Task>> {
+pub(super) async fn tasks(Of(api): ApiState) -> Answer<List<Task>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     items(
@@ -198,11 +201,11 @@ pub(super) async fn tasks(Of(api): Asked) -> Answer<List<Task>> {
 ///
 /// # Errors
 /// The store does not answer.
-pub async fn dead(Of(api): Asked) -> Answer<List<DeadLetter>> {
+pub async fn dead(Of(api): ApiState) -> Answer<List<DeadLetter>> {
     items(dead_letters::all(api.ports.as_ref()).await?)
 }
 
-pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer<DeadLetter> {
+pub(super) async fn dead_letter(Of(api): ApiState, Path(id): Path<u64>) -> Answer<DeadLetter> {
     dead_letters::one(api.ports.as_ref(), id).await.map(Json)
 }
 
@@ -230,7 +233,7 @@ impl Part {
 }
 
 pub(crate) async fn machine_history(
-    Of(api): Asked,
+    Of(api): ApiState,
     Path(called): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer<History> {
@@ -239,7 +242,7 @@ pub(crate) async fn machine_history(
 }
 
 pub(crate) async fn rollout_history(
-    Of(api): Asked,
+    Of(api): ApiState,
     Path(pool): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer<History> {
@@ -248,7 +251,7 @@ pub(crate) async fn rollout_history(
 }
 
 pub(super) async fn run_history(
-    Of(api): Asked,
+    Of(api): ApiState,
     Path((workflow, key)): Path<(String, String)>,
     Query(part): Query<Part>,
 ) -> Answer<History> {

@@ -16,8 +16,8 @@ use dormer_proto::{
 use dormer_views::{
     explain,
     machine::{
-        Asked, AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine,
-        MachineKind, PhaseFailure, Refused, Retried, TemplateDifference, person,
+        AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind,
+        PendingRequest, PhaseFailure, Refused, Retried, TemplateDifference, person,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -264,12 +264,12 @@ fn differs(mut differs: Vec<String>, asked: bool) -> Vec<String> {
     differs
 }
 
-fn asked_view(asked: machine::Asked) -> Asked {
+fn asked_view(asked: machine::PendingRequest) -> PendingRequest {
     let what = match asked.what {
         machine::LeasedRequest::Drain => AskedFor::Drain,
         machine::LeasedRequest::Recreate => AskedFor::Recreate,
     };
-    Asked {
+    PendingRequest {
         what: what.into(),
         by: asked.by,
         at: asked.at.map(Moment),

@@ -1,7 +1,7 @@
 //! `dormer dead-letters`: messages that no engine could read.
 
 use super::{
-    EXIT_CODES, Failure, To,
+    EXIT_CODES, Failure, ServerArgs,
     answer::Answer,
     describe::described,
     output::{Column, optional, table},
@@ -38,7 +38,7 @@ pub enum DeadLetters {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Arguments that select one dead letter.
@@ -48,7 +48,7 @@ pub struct DeadLetterArg {
     #[arg(value_parser = number)]
     id: u64,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Number of a dead letter.

@@ -1,6 +1,6 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, absent, items::Kind, machines, output::one_line, server::Server};
+use super::{Failure, ServerArgs, absent, items::Kind, machines, output::one_line, server::Server};
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
@@ -35,7 +35,7 @@ pub struct Describe {
     /// Name; a machine also goes by the end of its name, or its UID
     name: Option<String>,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Kind and name in the words of the command line. No kind: a machine, or else a pool.

@@ -1,7 +1,7 @@
 //! `dormer get`: machines, runs, rollouts, tasks, pools and quarantined runs, one per line.
 
 use super::{
-    Failure, To, absent,
+    Failure, ServerArgs, absent,
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, NAMESPACE, Progress, Target, TargetParser},
@@ -142,7 +142,7 @@ impl Get {
                 "--watch takes one name, and neither -o name nor --sort-by nor --no-headers";
             return Err(Failure::Usage(message.into()));
         }
-        let to = To {
+        let to = ServerArgs {
             address: self.address,
             output: self.output.common(),
         };

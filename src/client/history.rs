@@ -1,7 +1,7 @@
 //! `dormer history`: the records of a run in sentences.
 
 use super::{
-    Failure, To,
+    Failure, ServerArgs,
     action_commands::run_of,
     answer::Answer,
     export::{Page, export},
@@ -35,7 +35,7 @@ pub struct History {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "limit"])]
     export: Option<PathBuf>,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl History {

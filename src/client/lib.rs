@@ -70,7 +70,7 @@ pub const COMPLETE: &str = "__complete";
 
 /// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
-pub enum Ask {
+pub enum ApiCommand {
     /// Show on one screen what is stuck, what waits for a person, and what is in progress
     #[command(after_help = EXIT_CODES)]
     Status(status::Status),
@@ -158,7 +158,7 @@ pub enum Ask {
 
 /// Server, and output format of its answer.
 #[derive(Debug, Args)]
-pub(crate) struct To {
+pub(crate) struct ServerArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -166,7 +166,7 @@ pub(crate) struct To {
     address: server::Address,
 }
 
-impl To {
+impl ServerArgs {
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Ok(self.address.server())
     }
@@ -186,12 +186,12 @@ impl To {
 }
 
 /// Runs a command, prints its answer, and returns the exit code.
-pub fn run(ask: Ask) -> LocalBoxFuture<'static, ExitCode> {
+pub fn run(ask: ApiCommand) -> LocalBoxFuture<'static, ExitCode> {
     // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(ask_and_print(ask))
 }
 
-async fn ask_and_print(ask: Ask) -> ExitCode {
+async fn ask_and_print(ask: ApiCommand) -> ExitCode {
     finish(answer(ask).await.map(|text| (text, true)))
 }
 
@@ -199,33 +199,33 @@ async fn ask_and_print(ask: Ask) -> ExitCode {
 ///
 /// # Errors
 /// [`Failure`]: the command line is invalid, or the server does not answer or refuses.
-pub async fn answer(ask: Ask) -> Result<String, Failure> {
+pub async fn answer(ask: ApiCommand) -> Result<String, Failure> {
     match ask {
-        Ask::Status(status) => status.run().await,
-        Ask::Wait(wait) => wait.run().await,
-        Ask::Get(get) => get.run().await,
-        Ask::Describe(describe) => describe.run().await,
-        Ask::History(history) => history.run().await,
-        Ask::Trace(trace) => trace.run().await,
-        Ask::Watch(watch) => watch.run().await,
-        Ask::Logs(logs) => logs.run().await,
-        Ask::Why(why) => why.run().await,
-        Ask::Retry(on) => on.run(&actions::RETRY).await,
-        Ask::Pause(on) => on.run(&actions::PAUSE).await,
-        Ask::Resume(on) => on.run(&actions::RESUME).await,
-        Ask::Hold(on) => on.run(&actions::HOLD).await,
-        Ask::Drain(on) => on.run(&actions::DRAIN).await,
-        Ask::Recreate(on) => on.run(&actions::RECREATE).await,
-        Ask::Approve(on) => on.run(&actions::APPROVE).await,
-        Ask::Abort(on) => on.run(&actions::ABORT).await,
-        Ask::Remove(on) => on.run(&actions::REMOVE).await,
-        Ask::TrustHostKey(trust) => trust.run().await,
-        Ask::Reset(reset) => reset.run().await,
-        Ask::Unquarantine(release) => release.run().await,
-        Ask::Plan(plan) => plan.run().await,
-        Ask::Rollback(rollback) => rollback.run().await,
-        Ask::DeadLetters(dead) => dead.run().await,
-        Ask::Console(console) => console.run().await,
-        Ask::Names(names) => names.run().await,
+        ApiCommand::Status(status) => status.run().await,
+        ApiCommand::Wait(wait) => wait.run().await,
+        ApiCommand::Get(get) => get.run().await,
+        ApiCommand::Describe(describe) => describe.run().await,
+        ApiCommand::History(history) => history.run().await,
+        ApiCommand::Trace(trace) => trace.run().await,
+        ApiCommand::Watch(watch) => watch.run().await,
+        ApiCommand::Logs(logs) => logs.run().await,
+        ApiCommand::Why(why) => why.run().await,
+        ApiCommand::Retry(on) => on.run(&actions::RETRY).await,
+        ApiCommand::Pause(on) => on.run(&actions::PAUSE).await,
+        ApiCommand::Resume(on) => on.run(&actions::RESUME).await,
+        ApiCommand::Hold(on) => on.run(&actions::HOLD).await,
+        ApiCommand::Drain(on) => on.run(&actions::DRAIN).await,
+        ApiCommand::Recreate(on) => on.run(&actions::RECREATE).await,
+        ApiCommand::Approve(on) => on.run(&actions::APPROVE).await,
+        ApiCommand::Abort(on) => on.run(&actions::ABORT).await,
+        ApiCommand::Remove(on) => on.run(&actions::REMOVE).await,
+        ApiCommand::TrustHostKey(trust) => trust.run().await,
+        ApiCommand::Reset(reset) => reset.run().await,
+        ApiCommand::Unquarantine(release) => release.run().await,
+        ApiCommand::Plan(plan) => plan.run().await,
+        ApiCommand::Rollback(rollback) => rollback.run().await,
+        ApiCommand::DeadLetters(dead) => dead.run().await,
+        ApiCommand::Console(console) => console.run().await,
+        ApiCommand::Names(names) => names.run().await,
     }
 }

@@ -4,7 +4,9 @@
 //! The history stores attempts. It does not store commands or host output, which may hold secrets. The answering
 //! process has the latest of those in memory, with secrets removed.
 
-use super::{Failure, To, action_commands::run_of, answer::Answer, server::Server, terminal};
+use super::{
+    Failure, ServerArgs, action_commands::run_of, answer::Answer, server::Server, terminal,
+};
 use clap::Args;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
@@ -40,7 +42,7 @@ pub struct Logs {
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Output line: text for people, and the same as JSON for programs.

@@ -1,7 +1,7 @@
 //! Names for the completion of a shell: `dormer __complete -- WORDS…` prints what may stand in place of the last word.
 
 use super::{
-    Ask, Failure,
+    ApiCommand, Failure,
     machines::short_names,
     server::{Address, Server, segment},
 };
@@ -62,7 +62,7 @@ fn named(words: &[String]) -> Option<(Named, String)> {
         (word, before) => (word, before),
     };
     let (command, arguments) = before.split_first()?;
-    let whole = Ask::augment_subcommands(clap::Command::new("dormer"));
+    let whole = ApiCommand::augment_subcommands(clap::Command::new("dormer"));
     let command = whole.find_subcommand(command.as_str());
     let flag = |text: &str| {
         let short = text.strip_prefix('-').filter(|it| it.len() == 1);

@@ -1,7 +1,7 @@
 //! `dormer plan`: which nodes would change, what on them, and how. It changes nothing.
 
 use crate::{
-    Failure, To, absent,
+    Failure, ServerArgs, absent,
     answer::Answer,
     file::read,
     machines,
@@ -56,7 +56,7 @@ pub struct Plan {
     #[arg(long, alias = "layer", value_name = "FILE")]
     profile: Option<PathBuf>,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 /// Candidate as text.

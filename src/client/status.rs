@@ -51,7 +51,7 @@ pub struct Status {
 }
 
 /// Answers that the screen is made of.
-struct Found {
+struct StatusAnswers {
     machines: Vec<Machine>,
     lacks: Vec<Lack>,
     rollouts: Vec<Rollout>,
@@ -150,7 +150,7 @@ impl Status {
         }))
     }
 
-    async fn found(&self, server: &Server) -> Result<Found, Failure> {
+    async fn found(&self, server: &Server) -> Result<StatusAnswers, Failure> {
         let Machines { items, lacks } = server.get("/machines?all=true").await?;
         let List { items: rollouts } = server.get::<List<Rollout>>("/rollouts").await?;
         let ours = |pool: &String| self.pool.as_ref().is_none_or(|wanted| wanted == pool);
@@ -164,7 +164,7 @@ impl Status {
         let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
         // A caller who may not read dead letters sees the rest.
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
-        Ok(Found {
+        Ok(StatusAnswers {
             machines,
             lacks,
             rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
@@ -174,7 +174,7 @@ impl Status {
     }
 }
 
-impl Found {
+impl StatusAnswers {
     fn rollout_of(&self, machine: &Machine) -> Option<&Rollout> {
         self.rollouts.iter().find(|it| it.pool == machine.pool)
     }
@@ -496,8 +496,8 @@ mod tests {
             "served": true, "version": version, "desiredVersion": "v2"})
     }
 
-    fn found(machines: &[Value], rollout: Value) -> Found {
-        Found {
+    fn found(machines: &[Value], rollout: Value) -> StatusAnswers {
+        StatusAnswers {
             machines: machines.iter().cloned().map(machine_with).collect(),
             lacks: Vec::new(),
             rollouts: vec![rollout_with(rollout)],

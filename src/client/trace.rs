@@ -1,6 +1,6 @@
 //! `dormer trace`: an episode as a tree with bars to scale, from the history alone.
 
-use super::{Failure, To, action_commands::run_of, answer::Answer, terminal};
+use super::{Failure, ServerArgs, action_commands::run_of, answer::Answer, terminal};
 use clap::Args;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
@@ -42,7 +42,7 @@ pub struct Trace {
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl Trace {

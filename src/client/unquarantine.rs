@@ -1,6 +1,6 @@
 //! `dormer unquarantine`: releases runs that engines leave alone.
 
-use super::{Failure, To, absent, action_commands::run_path, answer::Answer};
+use super::{Failure, ServerArgs, absent, action_commands::run_path, answer::Answer};
 use clap::Args;
 use dormer_views::run::{List, QuarantinedRun};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub struct Unquarantine {
     #[arg(long, requires = "all")]
     code: Option<String>,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl Unquarantine {

@@ -1,7 +1,7 @@
 //! `dormer watch`: live table of machines or rollouts, from the server's stream of changes.
 
 use super::{
-    Failure, To, absent,
+    Failure, ServerArgs, absent,
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Target, TargetParser},
@@ -59,7 +59,7 @@ pub struct Watch {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl Watch {
@@ -68,7 +68,7 @@ impl Watch {
         name: Option<String>,
         filter: Filter,
         all: bool,
-        to: To,
+        to: ServerArgs,
     ) -> Self {
         Self {
             target: Target { kind, name: None },

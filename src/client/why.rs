@@ -1,7 +1,7 @@
 //! `dormer why`: a machine's state explained to a person on call, and to programs.
 
 use super::{
-    Failure, To,
+    Failure, ServerArgs,
     action_commands::run_path,
     items::Kind,
     machines,
@@ -25,7 +25,7 @@ pub struct Why {
     /// The machine: its name or the end of it, NAMESPACE/NAME, its UID, or the name or address of its Node
     machine: String,
     #[command(flatten)]
-    to: To,
+    to: ServerArgs,
 }
 
 impl Why {

@@ -24,13 +24,13 @@ const COMMANDS: &str = "cli-";
 
 /// Requests that were read before, by run, with the next record to read.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashMap<RunId, (Seq, Vec<Request>)>>);
+pub(super) struct RequestCache(Mutex<HashMap<RunId, (Seq, Vec<Request>)>>);
 
 /// Reads the requests and renders them.
 pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
-    known: &Known,
+    known: &RequestCache,
 ) -> Result<PageContent, ApiError> {
     let mut asked: Vec<&SharedRun> = snapshot
         .runs

@@ -636,9 +636,9 @@ mod tests {
     fn a_drain_that_waits_and_a_stopped_rollout_are_shown() {
         use crate::actions::tests::machine_in;
         use dormer_proto::phase::MachinePhase;
-        use dormer_views::machine::{Asked, AskedFor};
+        use dormer_views::machine::{AskedFor, PendingRequest};
         let machine = Machine {
-            asked: Some(Asked {
+            asked: Some(PendingRequest {
                 what: AskedFor::Drain.into(),
                 by: Some("ann: a disk".into()),
                 at: None,

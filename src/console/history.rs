@@ -4,7 +4,7 @@ use super::page::{query, state, time};
 use dormer_api::{Api, ApiError, SharedRun};
 use dormer_views::actions::RESET;
 use dormer_views::{
-    record::{EventKind, Record, Shown, shown},
+    record::{EventKind, Record, ShownRecord, shown},
     timeline::not_stored,
 };
 use maud::{Markup, html};
@@ -119,7 +119,7 @@ pub(super) fn table(
     }
 }
 
-fn row(shown: &Shown<'_>, run: &SharedRun, reset: Option<&str>, part: Part) -> Markup {
+fn row(shown: &ShownRecord<'_>, run: &SharedRun, reset: Option<&str>, part: Part) -> Markup {
     let record = shown.record;
     let seq = record.seq;
     html! {

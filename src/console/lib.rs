@@ -38,7 +38,7 @@ use axum::{
 };
 use dormer_api::{Api, ApiError, reads};
 use maud::Markup;
-use snapshot::{Drawn, Snapshot, SnapshotFeed};
+use snapshot::{PageCache, Snapshot, SnapshotFeed};
 use std::sync::Arc;
 
 /// Content security policy: only what this process serves, no inline script, no framing. The only form requests a
@@ -51,11 +51,11 @@ struct Console {
     api: Arc<Api>,
     snapshots: Arc<SnapshotFeed>,
     /// Lock held while a page is rendered, so that concurrent requests render it once.
-    drawn: tokio::sync::Mutex<Drawn<Page>>,
-    activity: activity::Known,
+    drawn: tokio::sync::Mutex<PageCache<Page>>,
+    activity: activity::RequestCache,
 }
 
-type Asked = Of<Arc<Console>>;
+type ConsoleState = Of<Arc<Console>>;
 
 /// Page by its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ enum Page {
     Machine(String, history::Part),
     Rollouts,
     Rollout(String, history::Part),
-    Plan(plan::Chosen),
+    Plan(plan::PlanQuery),
     Activity,
     Settings,
     Dead,
@@ -122,12 +122,12 @@ fn router(api: Arc<Api>) -> Router {
             api,
             snapshots: Arc::default(),
             drawn,
-            activity: activity::Known::default(),
+            activity: activity::RequestCache::default(),
         }))
 }
 
 async fn fleet_page(
-    Of(console): Asked,
+    Of(console): ConsoleState,
     Query(filter): Query<fleet::Filter>,
     headers: HeaderMap,
 ) -> Response {
@@ -135,7 +135,7 @@ async fn fleet_page(
 }
 
 async fn machine_page(
-    Of(console): Asked,
+    Of(console): ConsoleState,
     Path(called): Path<String>,
     Query(part): Query<history::Part>,
     headers: HeaderMap,
@@ -144,7 +144,7 @@ async fn machine_page(
 }
 
 async fn rollout_page(
-    Of(console): Asked,
+    Of(console): ConsoleState,
     Path(pool): Path<String>,
     Query(part): Query<history::Part>,
     headers: HeaderMap,
@@ -152,27 +152,27 @@ async fn rollout_page(
     console.answer(Page::Rollout(pool, part), &headers).await
 }
 
-async fn rollouts_page(Of(console): Asked, headers: HeaderMap) -> Response {
+async fn rollouts_page(Of(console): ConsoleState, headers: HeaderMap) -> Response {
     console.answer(Page::Rollouts, &headers).await
 }
 
 async fn plan_page(
-    Of(console): Asked,
-    Query(chosen): Query<plan::Chosen>,
+    Of(console): ConsoleState,
+    Query(chosen): Query<plan::PlanQuery>,
     headers: HeaderMap,
 ) -> Response {
     console.answer(Page::Plan(chosen), &headers).await
 }
 
-async fn activity_page(Of(console): Asked, headers: HeaderMap) -> Response {
+async fn activity_page(Of(console): ConsoleState, headers: HeaderMap) -> Response {
     console.answer(Page::Activity, &headers).await
 }
 
-async fn settings_page(Of(console): Asked, headers: HeaderMap) -> Response {
+async fn settings_page(Of(console): ConsoleState, headers: HeaderMap) -> Response {
     console.answer(Page::Settings, &headers).await
 }
 
-async fn dead_page(Of(console): Asked, headers: HeaderMap) -> Response {
+async fn dead_page(Of(console): ConsoleState, headers: HeaderMap) -> Response {
     console.answer(Page::Dead, &headers).await
 }
 

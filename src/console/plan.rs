@@ -29,7 +29,7 @@ const TICKS: u64 = 15;
 /// Pool of the page, from the query. `None`: the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Chosen {
+pub(super) struct PlanQuery {
     pool: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn mark(snapshot: &Snapshot, live: &Live) -> u64 {
 }
 
 /// Reads the plan and renders it.
-pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &Chosen) -> PageContent {
+pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &PlanQuery) -> PageContent {
     let machines = snapshot.machines(api.live());
     let pools: BTreeSet<&str> = machines.iter().map(|it| it.pool.as_str()).collect();
     let pool = chosen.pool.as_deref().or(pools.first().copied());
@@ -84,14 +84,14 @@ fn unplanned(error: &ApiError) -> Markup {
 }
 
 /// Machines whose plans are equal.
-struct Alike<'a> {
+struct EqualPlans<'a> {
     plan: &'a MachinePlan,
     names: Vec<&'a str>,
 }
 
 /// Plans with equal changes once, those with changes first.
-fn alike(plan: &Plan) -> Vec<Alike<'_>> {
-    let mut all: Vec<Alike<'_>> = Vec::new();
+fn alike(plan: &Plan) -> Vec<EqualPlans<'_>> {
+    let mut all: Vec<EqualPlans<'_>> = Vec::new();
     for one in &plan.items {
         let same = |it: &MachinePlan| {
             (&it.from, &it.to, &it.class, &it.changes, it.changes_in_all)
@@ -107,7 +107,7 @@ fn alike(plan: &Plan) -> Vec<Alike<'_>> {
         };
         match all.iter_mut().find(|it| same(it.plan)) {
             Some(group) => group.names.push(&one.name),
-            None => all.push(Alike {
+            None => all.push(EqualPlans {
                 plan: one,
                 names: vec![&one.name],
             }),
@@ -166,7 +166,7 @@ fn asked<'a>(waiting: &[&'a Machine], names: Option<&[&str]>) -> Vec<(&'a str, u
         .collect()
 }
 
-fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
+fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
     let plan = group.plan;
     let count = group.names.len();
     let more = count.saturating_sub(NAMES_MAX);

@@ -177,11 +177,11 @@ async fn next(api: &Api, last: Option<&Snapshot>) -> Option<Snapshot> {
 }
 
 /// Cache of pages rendered from one snapshot.
-pub(super) struct Drawn<K> {
+pub(super) struct PageCache<K> {
     pages: HashMap<K, (u64, bytes::Bytes)>,
 }
 
-impl<K> Default for Drawn<K> {
+impl<K> Default for PageCache<K> {
     fn default() -> Self {
         Self {
             pages: HashMap::new(),
@@ -192,7 +192,7 @@ impl<K> Default for Drawn<K> {
 /// Most pages in the cache.
 const DRAWN_MAX: usize = 64;
 
-impl<K: std::hash::Hash + Eq + Clone> Drawn<K> {
+impl<K: std::hash::Hash + Eq + Clone> PageCache<K> {
     /// Page rendered at this mark.
     pub(super) fn at(&self, page: &K, mark: u64) -> Option<bytes::Bytes> {
         self.pages

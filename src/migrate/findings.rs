@@ -21,13 +21,13 @@ pub(super) struct Finding {
 }
 
 /// An object, and what is wrong with it.
-type Said = (String, String);
+type ObjectProblem = (String, String);
 
 /// Row of the table.
 struct Row {
     code: &'static str,
     severity: Severity,
-    judge: fn(&Survey) -> Vec<Said>,
+    judge: fn(&Survey) -> Vec<ObjectProblem>,
     /// What to do. `WMCO` and `DORMER` stand for the namespaces, `OBJECT` for the object's name.
     todo: &'static str,
 }
@@ -309,13 +309,13 @@ const TABLE: &[Row] = &[
     },
 ];
 
-fn nodes(survey: &Survey, judge: impl Fn(&WindowsNode) -> Option<String>) -> Vec<Said> {
+fn nodes(survey: &Survey, judge: impl Fn(&WindowsNode) -> Option<String>) -> Vec<ObjectProblem> {
     let all = survey.nodes.iter();
     all.filter_map(|node| Some((format!("Node {}", node.name), judge(node)?)))
         .collect()
 }
 
-fn secret(message: Option<String>) -> Vec<Said> {
+fn secret(message: Option<String>) -> Vec<ObjectProblem> {
     message
         .map(|message| (format!("Secret {KEY}"), message))
         .into_iter()

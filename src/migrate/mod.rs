@@ -53,10 +53,10 @@ are given, else the command prints how. Without --yes it lists what would be don
 pub(crate) enum Migrate {
     /// Check which parts of WMCO run, and what blocks a move; changes nothing
     #[command(after_help = format!("{CHECK_HELP}\n\n{EXIT_CODES}"))]
-    Check(Asked),
+    Check(MigrateArgs),
     /// Show all steps of the move: which are done, and why; changes nothing
     #[command(after_help = EXIT_CODES)]
-    Status(Asked),
+    Status(MigrateArgs),
     /// Name the next step, or do it
     #[command(after_help = format!("{NEXT_HELP}\n\n{EXIT_CODES}"))]
     Next(NextStep),
@@ -67,7 +67,7 @@ pub(crate) enum Migrate {
 
 /// Flags of the commands that only read.
 #[derive(Debug, Args)]
-pub(crate) struct Asked {
+pub(crate) struct MigrateArgs {
     #[command(flatten)]
     access: ClusterAccess,
     /// Output format
@@ -79,7 +79,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Args)]
 pub(crate) struct NextStep {
     #[command(flatten)]
-    asked: Asked,
+    asked: MigrateArgs,
     /// Do this step
     #[arg(long = "do", value_name = "STEP")]
     step: Option<String>,
@@ -140,7 +140,7 @@ pub(crate) async fn run(asked: Migrate) -> ExitCode {
     })
 }
 
-impl Asked {
+impl MigrateArgs {
     async fn survey(&self) -> Result<Survey, Failure> {
         let client = self.access.client().await?;
         survey::read(&client, &self.access.namespace).await

@@ -15,14 +15,14 @@ const ARCHIVE: &str = ".tar.gz";
 
 /// Place of a file.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum PayloadLocation {
     /// A file of its own.
     File(PathBuf),
     /// A file in an archive, by its place in it.
     Member(PathBuf, PathBuf),
 }
 
-impl Found {
+impl PayloadLocation {
     /// Content of the file.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ pub(super) fn collect(
     flag: &str,
     places: &[PathBuf],
     wanted: Option<&[String]>,
-) -> Result<BTreeMap<String, Found>, Failure> {
+) -> Result<BTreeMap<String, PayloadLocation>, Failure> {
     let mut found = BTreeMap::new();
     let mut left: Vec<PathBuf> = places.to_vec();
     while let Some(path) = left.pop() {
@@ -96,7 +96,7 @@ pub(super) fn collect(
 }
 
 /// A file, or those in an archive.
-fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, Found)>, String> {
+fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, PayloadLocation)>, String> {
     let name = path
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
@@ -104,7 +104,7 @@ fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, Found)>,
     if wanted.is_none() || !name.ends_with(ARCHIVE) {
         // What cannot be read fails here, and not after the first files were written.
         File::open(path).map_err(|error| error.to_string())?;
-        return Ok(vec![(name, Found::File(path.to_owned()))]);
+        return Ok(vec![(name, PayloadLocation::File(path.to_owned()))]);
     }
     let mut members = Vec::new();
     for entry in open(path)?.entries().map_err(|error| error.to_string())? {
@@ -118,7 +118,7 @@ fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, Found)>,
         }
         if let Some(name) = member.file_name() {
             let name = name.to_string_lossy().into_owned();
-            members.push((name, Found::Member(path.to_owned(), member)));
+            members.push((name, PayloadLocation::Member(path.to_owned(), member)));
         }
     }
     Ok(members)

@@ -56,7 +56,7 @@ impl List {
 
 /// Listed payload folder. An unreadable one has only a problem.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct PayloadRow {
     folder: String,
     #[serde(flatten)]
     payload: Option<PayloadLine>,
@@ -80,7 +80,7 @@ struct PayloadLine {
     sent: String,
 }
 
-impl Listed {
+impl PayloadRow {
     fn version(&self) -> &str {
         self.payload.as_ref().map_or("", |payload| &payload.version)
     }
@@ -91,7 +91,7 @@ impl Listed {
     }
 }
 
-const COLUMNS: &[Column<Listed>] = &[
+const COLUMNS: &[Column<PayloadRow>] = &[
     Column::new("VERSION", |it| it.version().to_owned()),
     Column::new("KUBELET", |it| it.of(|payload| payload.kubelet.clone())),
     Column::new("MAY FOLLOW", |it| {
@@ -122,16 +122,16 @@ fn sent(folder: &Path, manifest: &Manifest) -> u64 {
     manifest.files.iter().map(one).sum()
 }
 
-fn payload(folder: PathBuf) -> Listed {
+fn payload(folder: PathBuf) -> PayloadRow {
     let shown = folder.display().to_string();
     let whole = folder.clone();
     match Folder(folder).manifest() {
-        Ok(manifest) => Listed {
+        Ok(manifest) => PayloadRow {
             folder: shown,
             payload: Some(described(&whole, manifest)),
             problem: None,
         },
-        Err(error) => Listed {
+        Err(error) => PayloadRow {
             folder: shown,
             payload: None,
             problem: Some(error.to_string()),

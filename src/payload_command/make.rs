@@ -1,7 +1,7 @@
 //! `dormer payload make`: writes the manifest of a payload, and fills its folder from files or from WMCO's image.
 
 use super::{
-    collect::{Found, collect},
+    collect::{PayloadLocation, collect},
     pause::{self, PAUSE},
     size,
 };
@@ -156,7 +156,10 @@ impl Make {
     }
 
     /// Files to take, by name.
-    fn found(&self, of_the_profile: &[String]) -> Result<BTreeMap<String, Found>, Failure> {
+    fn found(
+        &self,
+        of_the_profile: &[String],
+    ) -> Result<BTreeMap<String, PayloadLocation>, Failure> {
         let own = std::slice::from_ref(&self.folder);
         let (flag, places, wanted) = match (&self.from_wmco, self.from.is_empty()) {
             // WMCO's image holds more than a node of ours gets: its own daemon, scripts, its containerd's settings.
@@ -186,7 +189,7 @@ impl Make {
 
     /// Checks that a program is one for these hosts, and of the version that the manifest will say.
     /// Returns what it says of its own release.
-    fn check(&self, name: &str, found: &Found) -> Result<Option<OwnRelease>, String> {
+    fn check(&self, name: &str, found: &PayloadLocation) -> Result<Option<OwnRelease>, String> {
         if name == PAUSE {
             pause::check(&found.bytes()?, &self.windows_build)?;
         }
@@ -216,7 +219,7 @@ impl Make {
     }
 
     /// Brings the files into the folder. Those that are there already stay.
-    fn fill(&self, found: &BTreeMap<String, Found>) -> Result<(), Failure> {
+    fn fill(&self, found: &BTreeMap<String, PayloadLocation>) -> Result<(), Failure> {
         let failed = |what: &Path, error: String| {
             Failure::refused(format!("{}: {error}", what.display()), "")
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 use dormer_testkit::{KeyKind, SshKey, test_dir};
-use dormer_workers::kubernetes::operators::Found;
+use dormer_workers::kubernetes::operators::OperatorSearch;
 use std::collections::BTreeSet;
 
 fn secret(name: &str, data: &[(&str, &str)]) -> ReadObject {
@@ -73,9 +73,9 @@ fn healthy(key: &SshKey) -> Survey {
         health_checks: vec![health_check()],
         nodes: vec![node()],
         definitions: vec![json!({"metadata": {"name": POOLS}})],
-        operator: Some(Found {
+        operator: Some(OperatorSearch {
             neighbour: OtherOperator::Absent,
-            ..Found::default()
+            ..OperatorSearch::default()
         }),
         ..Survey::default()
     }
@@ -119,9 +119,9 @@ const PLANTS: &[(&str, Plant)] = &[
     }),
     ("AnotherOperatorRuns", |it, _| {
         let neighbour = OtherOperator::Runs("the Windows Machine Config Operator runs".into());
-        it.operator = Some(Found {
+        it.operator = Some(OperatorSearch {
             neighbour,
-            ..Found::default()
+            ..OperatorSearch::default()
         });
     }),
     ("AnotherOperatorInstalled", |it, _| {

@@ -1,6 +1,6 @@
 //! Steps on the host: host key, Windows facts, the program's plan, and removal of everything written.
 
-use super::report::{Plan, Report, Windows, Written};
+use super::report::{Plan, Report, Windows, WrittenFile};
 use bytes::Bytes;
 use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
@@ -209,7 +209,7 @@ impl HostCheck {
         };
         let before = self.step(name, sending).await?;
         if !before {
-            self.report.written.push(Written {
+            self.report.written.push(WrittenFile {
                 path,
                 removed: false,
             });
@@ -226,7 +226,7 @@ impl HostCheck {
             for name in STATE_FILES {
                 let path = format!(r"{STATE}\{name}");
                 if !there && sftp.size(&path).await?.is_some() {
-                    written.push(Written {
+                    written.push(WrittenFile {
                         path,
                         removed: false,
                     });

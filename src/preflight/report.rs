@@ -28,7 +28,7 @@ pub(super) struct Report {
     pub(super) profile: String,
     pub(super) steps: Vec<Step>,
     /// Files that were written, and whether each was removed.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Vec<WrittenFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) windows: Option<Windows>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub(super) struct Report {
 
 /// Written file.
 #[derive(Debug, Serialize)]
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     pub(super) path: String,
     pub(super) removed: bool,
 }
@@ -224,7 +224,7 @@ impl Report {
                     .map(|it| format!("  {} {}", it.id, it.detail)),
             );
         }
-        for Written { path, removed } in &self.written {
+        for WrittenFile { path, removed } in &self.written {
             let fate = if *removed {
                 "written and removed"
             } else {

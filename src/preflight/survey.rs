@@ -85,7 +85,7 @@ pub(super) struct Survey {
     /// Credential specs of gMSA.
     pub(super) gmsa_specs: Objects,
     /// Another operator for Windows hosts.
-    pub(super) operator: Option<operators::Found>,
+    pub(super) operator: Option<operators::OperatorSearch>,
     /// ClusterServiceVersions of that operator.
     pub(super) operator_installed: Vec<String>,
     /// Rights that the account lacks, as `patch nodes`.

@@ -60,7 +60,7 @@ pub(crate) enum SshKeyCommand {
 
 /// Flags of both commands.
 #[derive(Debug, Args)]
-pub(crate) struct Asked {
+pub(crate) struct SshKeyArgs {
     #[command(flatten)]
     access: ClusterAccess,
     /// Secret with the key, in dormer's namespace
@@ -94,7 +94,7 @@ pub(crate) struct Rotate {
     #[arg(long, value_name = "MACHINE")]
     leave_out: Vec<String>,
     #[command(flatten)]
-    asked: Asked,
+    asked: SshKeyArgs,
 }
 
 /// Flags of `dormer ssh-key finish`.
@@ -108,7 +108,7 @@ pub(crate) struct Finish {
     #[arg(long)]
     user_data_runs_once: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: SshKeyArgs,
 }
 
 /// Output format.
@@ -129,7 +129,7 @@ pub(crate) async fn run(asked: SshKeyCommand) -> ExitCode {
     })
 }
 
-impl Asked {
+impl SshKeyArgs {
     async fn site(&self) -> Result<KeyedCluster, Failure> {
         Ok(KeyedCluster {
             client: self.access.client().await?,

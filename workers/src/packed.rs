@@ -260,14 +260,14 @@ fn saves(packed: u64, plain: u64) -> bool {
 }
 
 /// SHA-256 of a content and of its packed form, and that form's size in bytes.
-struct Done {
+struct PackedDigests {
     plain: String,
     packed: String,
     size: u64,
 }
 
 /// Packs all of `from` into `to`.
-fn pack(from: &mut impl Read, to: &mut File) -> io::Result<Done> {
+fn pack(from: &mut impl Read, to: &mut File) -> io::Result<PackedDigests> {
     let mut packer = GzEncoder::new(Counted::to(to), Compression::default());
     let mut plain = Sha256::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -281,7 +281,7 @@ fn pack(from: &mut impl Read, to: &mut File) -> io::Result<Done> {
         }
     }
     let Counted { bytes, sum, .. } = packer.finish()?;
-    Ok(Done {
+    Ok(PackedDigests {
         plain: hex(&plain.finalize()),
         packed: hex(&sum.finalize()),
         size: bytes,

@@ -6,14 +6,14 @@
 use super::{
     credit::{HELD_MAX, Source},
     dead_letters::NatsDead,
-    held::{Held, Key, run_extension},
     link::Link,
     post::Outgoing,
     pull::{
         Sink, connections_of, count_connections, delete_shared_consumer, run_old_inbox_pull,
         run_partition_pull, run_timer_pull,
     },
-    share::{Ranks, YIELD, Yielded, in_reserve, run_partition_share, tell_end},
+    share::{Ranks, YIELD, YieldDeadlines, in_reserve, run_partition_share, tell_end},
+    unacked::{Key, UnackedMessages, run_extension},
 };
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
@@ -62,7 +62,7 @@ pub struct NatsInbox {
     come: AsyncMutex<mpsc::Receiver<Message>>,
     /// By the token of each delivery. Lock held for one map operation, never across an await.
     unsettled: Mutex<HashMap<u64, Unsettled>>,
-    held: Arc<Held>,
+    held: Arc<UnackedMessages>,
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
     origin: Origin,
@@ -72,7 +72,7 @@ pub struct NatsInbox {
     engine: u64,
     share: watch::Sender<Ranks>,
     /// Partitions with messages for a newer build.
-    yielded: watch::Sender<Yielded>,
+    yielded: watch::Sender<YieldDeadlines>,
 }
 
 impl NatsInbox {

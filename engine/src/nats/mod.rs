@@ -10,7 +10,6 @@ mod changes;
 mod connect;
 mod credit;
 mod dead_letters;
-mod held;
 mod history;
 mod identity;
 mod inbox;
@@ -26,6 +25,7 @@ mod requests;
 mod share;
 mod streams;
 mod tasks;
+mod unacked;
 mod watch;
 
 pub use alarms::NatsAlarms;

@@ -3,11 +3,11 @@
 use super::{
     connect::ANSWER_MAX,
     credit::Source,
-    held::{CLAIM, Held, Key},
     link::Link,
     old_inbox,
     requests::{Requests, Wanted},
     share::{Rank, Ranks},
+    unacked::{CLAIM, Key, UnackedMessages},
 };
 use async_nats::jetstream::{
     Message,
@@ -57,7 +57,7 @@ const CONNECTIONS_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct Sink {
     pub(super) link: Arc<Link>,
     pub(super) out: mpsc::Sender<Message>,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<UnackedMessages>,
     /// Notified when a pull ends, to check whether the stream is still the same.
     pub(super) trouble: Arc<Notify>,
     /// Number of connections so far: requests of an earlier one are gone.

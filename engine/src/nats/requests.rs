@@ -5,8 +5,8 @@
 
 use super::{
     credit::Source,
-    held::{Held, Key},
     link::Link,
+    unacked::{Key, UnackedMessages},
 };
 use async_nats::{
     Message as Answer, StatusCode, Subscriber,
@@ -44,12 +44,12 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// The requests are lost, or the consumer is.
-pub(super) type Came = Result<Option<(Message, Key)>, String>;
+pub(super) type NextMessage = Result<Option<(Message, Key)>, String>;
 
 /// Open requests. What they have of the credit comes back with them.
 pub(super) struct Requests {
     link: Arc<Link>,
-    held: Arc<Held>,
+    held: Arc<UnackedMessages>,
     wanted: Wanted,
     inbox: String,
     answers: Subscriber,
@@ -60,7 +60,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) async fn begin(
         link: &Arc<Link>,
-        held: &Arc<Held>,
+        held: &Arc<UnackedMessages>,
         wanted: Wanted,
     ) -> Result<Self, String> {
         let inbox = link.client.new_inbox();
@@ -119,7 +119,7 @@ impl Requests {
     }
 
     /// Waits for what comes next. Nothing is lost if it is cancelled.
-    pub(super) async fn next(&mut self) -> Came {
+    pub(super) async fn next(&mut self) -> NextMessage {
         // Without a request nothing can come. Two heartbeats may be late.
         let silence = match self.open {
             0 => Duration::MAX,
@@ -153,7 +153,7 @@ impl Requests {
         self.held.credit.give_back(self.wanted.source, messages);
     }
 
-    fn read(&mut self, answer: Answer) -> Came {
+    fn read(&mut self, answer: Answer) -> NextMessage {
         match answer.status {
             None | Some(StatusCode::OK) => {
                 let context = self.link.js.clone();

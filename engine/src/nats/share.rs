@@ -35,7 +35,7 @@ const LISTEN_FIRST: Duration = Duration::from_millis(1_500);
 pub(super) const YIELD: Duration = Duration::from_secs(60);
 
 /// Partitions that this engine yields, each until when.
-pub(super) type Yielded = BTreeMap<u64, Instant>;
+pub(super) type YieldDeadlines = BTreeMap<u64, Instant>;
 
 /// Rank of an engine for a partition: the first reads it, the second stands by. `None`: it does not read it.
 pub(super) type Rank = Option<usize>;
@@ -45,7 +45,7 @@ pub(super) type Ranks = Arc<Vec<Rank>>;
 
 /// What engines tell each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Beat {
+struct EngineHeartbeat {
     /// Number that an engine process chose for itself.
     engine: u64,
     /// Whether it ends.
@@ -142,9 +142,9 @@ fn ranks(ours: u64, live: &Live, partitions: u64) -> Ranks {
 }
 
 /// Other engines: when each was heard of, and what it yields.
-type Others = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
+type OtherEngines = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
 
-fn live(ours: (u64, BTreeSet<u64>), others: &mut Others, now: Instant) -> Live {
+fn live(ours: (u64, BTreeSet<u64>), others: &mut OtherEngines, now: Instant) -> Live {
     others.retain(|_, (at, _)| now.duration_since(*at) < GONE_AFTER);
     let others = others.iter();
     let others = others.map(|(engine, (_, yields))| (*engine, yields.clone()));
@@ -153,15 +153,15 @@ fn live(ours: (u64, BTreeSet<u64>), others: &mut Others, now: Instant) -> Live {
 
 /// Tells other engines that this one ends.
 pub(super) async fn tell_end(link: &Link, ours: u64) {
-    let beat = Beat {
+    let beat = EngineHeartbeat {
         engine: ours,
         leaves: true,
-        ..Beat::default()
+        ..EngineHeartbeat::default()
     };
     tell(link, &beat).await;
 }
 
-async fn tell(link: &Link, beat: &Beat) {
+async fn tell(link: &Link, beat: &EngineHeartbeat) {
     let body = serde_json::to_vec(beat).unwrap_or_default();
     let subject = link.names.engines();
     // Without it the others take this one for gone.
@@ -169,7 +169,7 @@ async fn tell(link: &Link, beat: &Beat) {
 }
 
 /// Partitions that are yielded now.
-fn present(yielded: &Yielded, now: Instant) -> BTreeSet<u64> {
+fn present(yielded: &YieldDeadlines, now: Instant) -> BTreeSet<u64> {
     let present = yielded.iter().filter(|(_, until)| **until > now);
     present.map(|(partition, _)| *partition).collect()
 }
@@ -179,10 +179,10 @@ pub(super) async fn run_partition_share(
     link: Arc<Link>,
     ours: u64,
     share: watch::Sender<Ranks>,
-    mut yielded: watch::Receiver<Yielded>,
+    mut yielded: watch::Receiver<YieldDeadlines>,
 ) {
     let partitions = share.borrow().len() as u64;
-    let mut others = Others::new();
+    let mut others = OtherEngines::new();
     let mut latest = Latest::default();
     let mut before = Live::new();
     let begun = Instant::now();
@@ -206,7 +206,7 @@ pub(super) async fn run_partition_share(
                     let Ok(at) = link.verify(Origin::Engine, &beat.subject, message) else {
                         continue;
                     };
-                    let Ok(said) = serde_json::from_slice::<Beat>(&beat.payload) else {
+                    let Ok(said) = serde_json::from_slice::<EngineHeartbeat>(&beat.payload) else {
                         continue;
                     };
                     if let (Some(at), Some(keys)) = (at, &link.keys) {
@@ -217,8 +217,8 @@ pub(super) async fn run_partition_share(
                         }
                     }
                     match said {
-                        Beat { engine, leaves: true, .. } => drop(others.remove(&engine)),
-                        Beat { engine, yields, .. } => {
+                        EngineHeartbeat { engine, leaves: true, .. } => drop(others.remove(&engine)),
+                        EngineHeartbeat { engine, yields, .. } => {
                             others.insert(engine, (Instant::now(), yields));
                         }
                     }
@@ -228,10 +228,10 @@ pub(super) async fn run_partition_share(
             let now = Instant::now();
             let yields = present(&yielded.borrow_and_update(), now);
             if due {
-                let beat = Beat {
+                let beat = EngineHeartbeat {
                     engine: ours,
                     yields: yields.clone(),
-                    ..Beat::default()
+                    ..EngineHeartbeat::default()
                 };
                 tell(&link, &beat).await;
             }
@@ -309,7 +309,7 @@ mod tests {
     fn who_is_silent_is_gone_and_who_is_alone_reads_all() {
         let now = Instant::now();
         let none = BTreeSet::new;
-        let mut others = Others::from([(1, (now, none())), (2, (now + GONE_AFTER, none()))]);
+        let mut others = OtherEngines::from([(1, (now, none())), (2, (now + GONE_AFTER, none()))]);
         let live = live((3, none()), &mut others, now + GONE_AFTER);
         assert_eq!(numbers(&live), BTreeSet::from([2, 3]));
         let alone = Live::from([(3, none())]);
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn beats_of_a_build_that_yields_nothing_are_read() {
-        let beat: Beat = serde_json::from_str(r#"{"engine":7,"leaves":false}"#).unwrap();
+        let beat: EngineHeartbeat = serde_json::from_str(r#"{"engine":7,"leaves":false}"#).unwrap();
         assert_eq!(beat.engine, 7);
         assert_eq!(beat.yields, BTreeSet::new());
         assert_eq!(
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_partition_is_yielded_for_a_while() {
         let now = Instant::now();
-        let yielded = Yielded::from([(1, now), (2, now + YIELD)]);
+        let yielded = YieldDeadlines::from([(1, now), (2, now + YIELD)]);
         assert_eq!(present(&yielded, now), BTreeSet::from([2]));
     }
 

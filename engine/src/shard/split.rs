@@ -1,7 +1,7 @@
 //! Messages whose record is refused for good: halved until they fit. One that does not fit alone is dead-lettered, and
 //! its run goes on. A run that no small message can move on is quarantined.
 
-use super::{Shard, decide::Plan, intake::Received, quarantine::Fault, store::Undone};
+use super::{Shard, decide::Plan, intake::Received, quarantine::Fault, store::UnstoredMessages};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Ports, StoreError},
@@ -87,7 +87,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// [`CONFLICTS_MAX`] lost races the run's messages go back to the inbox.
     async fn decide_again(
         &mut self,
-        undone: Undone<W>,
+        undone: UnstoredMessages<W>,
         work: &mut Work<W>,
         tries: &mut BTreeMap<RunId, usize>,
         acks: &mut Vec<(u64, Ack)>,
@@ -110,24 +110,24 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         run: RunId,
         messages: Vec<Received<W>>,
         acks: &mut Vec<(u64, Ack)>,
-    ) -> Result<Undone<W>, StoreError> {
+    ) -> Result<UnstoredMessages<W>, StoreError> {
         let mut open = match self.reload(slice::from_ref(&run)).await {
             Ok(open) => open,
             Err(StoreError::Unavailable(_)) => {
                 let again = Ack::Again(UNAVAILABLE_AGAIN_MS);
                 acks.extend(messages.iter().map(|received| (received.token, again)));
-                return Ok(Undone::default());
+                return Ok(UnstoredMessages::default());
             }
             Err(broken) => return Err(broken),
         };
         let Some(opened) = open.remove(&run) else {
             self.not_opened(&run, messages, acks).await;
-            return Ok(Undone::default());
+            return Ok(UnstoredMessages::default());
         };
         let mut plan = self.decide(&run, opened, messages).await;
         if let Some(fault) = plan.fault.take() {
             self.quarantine(&run, fault, plan.messages, acks).await;
-            return Ok(Undone::default());
+            return Ok(UnstoredMessages::default());
         }
         self.store(vec![plan], acks).await
     }

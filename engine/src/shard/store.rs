@@ -25,7 +25,7 @@ use dormer_proto::{
 use tokio::time::Instant;
 
 /// Plan whose record is being appended.
-struct Sent<W: Workflow, G> {
+struct PendingAppend<W: Workflow, G> {
     plan: Plan<W, G>,
     record: Record<W>,
     /// Effects, which are carried out if the record is stored.
@@ -34,7 +34,7 @@ struct Sent<W: Workflow, G> {
 }
 
 /// Record as it is appended.
-struct Written<W: Workflow> {
+struct EncodedRecord<W: Workflow> {
     append: Append,
     record: Record<W>,
     work: EffectBatch,
@@ -62,14 +62,14 @@ struct Batch<'a, W: Workflow> {
 }
 
 /// Messages that are decided again in this turn.
-pub(super) struct Undone<W: Workflow> {
+pub(super) struct UnstoredMessages<W: Workflow> {
     /// Messages whose record is refused for good.
     pub(super) refused: Vec<RefusedMessages<W>>,
     /// Messages of runs for which another engine was, or may have been, faster.
     pub(super) conflicted: Vec<(RunId, Vec<Received<W>>)>,
 }
 
-impl<W: Workflow> Default for Undone<W> {
+impl<W: Workflow> Default for UnstoredMessages<W> {
     fn default() -> Self {
         Self {
             refused: Vec::new(),
@@ -84,7 +84,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
-    ) -> Result<Undone<W>, StoreError> {
+    ) -> Result<UnstoredMessages<W>, StoreError> {
         let work = EffectBatch::new(self.ports.history().incarnation());
         let mut batch = Batch {
             work,
@@ -114,7 +114,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 Err(error) => self.not_stored(one, &error, &mut batch),
             }
         }
-        let undone = Undone {
+        let undone = UnstoredMessages {
             refused: std::mem::take(&mut batch.refused),
             conflicted: std::mem::take(&mut batch.conflicted),
         };
@@ -133,7 +133,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         mut plan: Plan<W, E::StateBefore>,
         batch: &mut Batch<'_, W>,
-    ) -> Option<(Append, Sent<W, E::StateBefore>)> {
+    ) -> Option<(Append, PendingAppend<W, E::StateBefore>)> {
         self.counters.dropped += plan.dropped;
         self.counters.unknown += plan.unknown;
         if plan.dropped > 0 {
@@ -155,13 +155,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         });
         match written {
             Ok(Ok(written)) => {
-                let Written {
+                let EncodedRecord {
                     append,
                     record,
                     work,
                     bytes,
                 } = written;
-                let sent = Sent {
+                let sent = PendingAppend {
                     plan,
                     record,
                     work,
@@ -198,7 +198,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         mut record: Record<W>,
         mut effects: Effects,
         answers: Vec<Answer>,
-    ) -> Result<Written<W>, EncodeError> {
+    ) -> Result<EncodedRecord<W>, EncodeError> {
         let incarnation = self.ports.history().incarnation();
         plan.alarm.after(&record, &mut effects);
         let (encoded, sum) = envelope::encode(&record, W::SCHEMA)?;
@@ -221,7 +221,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             closed: record.run.closed,
             quiet: record.run.is_quiet(),
         };
-        Ok(Written {
+        Ok(EncodedRecord {
             append,
             record,
             work,
@@ -230,7 +230,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Effects that a build without the fence carries out before the append.
-    fn early(&self, sent: &[Sent<W, E::StateBefore>]) -> EffectBatch {
+    fn early(&self, sent: &[PendingAppend<W, E::StateBefore>]) -> EffectBatch {
         let mut early = EffectBatch::new(self.ports.history().incarnation());
         for one in sent {
             early.merge(one.work.clone());
@@ -260,11 +260,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
 
     fn stored(
         &mut self,
-        one: Sent<W, E::StateBefore>,
+        one: PendingAppend<W, E::StateBefore>,
         revision: Revision,
         batch: &mut Batch<'_, W>,
     ) {
-        let Sent {
+        let PendingAppend {
             plan, record, work, ..
         } = one;
         self.counters.records += 1;
@@ -282,11 +282,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
 
     fn not_stored(
         &mut self,
-        one: Sent<W, E::StateBefore>,
+        one: PendingAppend<W, E::StateBefore>,
         error: &AppendError,
         batch: &mut Batch<'_, W>,
     ) {
-        let Sent { plan, bytes, .. } = one;
+        let PendingAppend { plan, bytes, .. } = one;
         self.cache.forget(&plan.run);
         match error {
             AppendError::Conflict => {

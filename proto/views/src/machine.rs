@@ -113,7 +113,7 @@ pub struct Machine {
     pub also_halted: Vec<Halt>,
     /// What a person asked for that needs the lease, until that is done or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<PendingRequest>,
     /// Failure of the step that is tried again, until that step has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,
@@ -363,7 +363,7 @@ listed! {
 
 /// Request of a person that needs the lease. It may wait for that, or for the present step to end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What was asked for.
     pub what: OpenEnum<AskedFor>,
     /// Person and reason; absent if an older build took the request.
@@ -377,7 +377,7 @@ pub struct Asked {
     pub begun: bool,
 }
 
-impl Asked {
+impl PendingRequest {
     /// The request and its person: `drain asked for by ann (a new kernel)`.
     pub fn text(&self) -> String {
         let what = match self.what.known() {

@@ -113,7 +113,7 @@ impl Record {
 
 /// Records that people read, oldest first: without those that only dormer needs, and with equal failures in a row as one.
 #[derive(Debug, PartialEq)]
-pub struct Shown<'a> {
+pub struct ShownRecord<'a> {
     /// The last of its records.
     pub record: &'a Record,
     /// The first of its records.
@@ -122,7 +122,7 @@ pub struct Shown<'a> {
     pub times: usize,
 }
 
-impl Shown<'_> {
+impl ShownRecord<'_> {
     /// How often its failure came: `attempts 45 to 300`, or `3 times so` where attempts are not numbered in a row.
     pub fn repeated(&self) -> String {
         let attempt = |record: &Record| record.events.iter().find_map(|event| event.attempt);
@@ -151,8 +151,8 @@ impl Shown<'_> {
 pub fn shown<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     all: bool,
-) -> (Vec<Shown<'a>>, usize) {
-    let mut rows: Vec<Shown<'a>> = Vec::new();
+) -> (Vec<ShownRecord<'a>>, usize) {
+    let mut rows: Vec<ShownRecord<'a>> = Vec::new();
     let mut left_out = 0;
     let mut state = None;
     for record in records {
@@ -168,7 +168,7 @@ pub fn shown<'a>(
                 last.record = record;
                 last.times += 1;
             }
-            _ => rows.push(Shown {
+            _ => rows.push(ShownRecord {
                 record,
                 first: record,
                 times: 1,

@@ -46,7 +46,7 @@ pub enum AuditTarget {
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum What {
+pub(crate) enum AuditEvent {
     /// A browser's session began.
     Login,
     /// A browser's session ended.
@@ -64,7 +64,7 @@ pub(crate) enum What {
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum How {
+pub(super) enum AuditOutcome {
     /// It was let in. This line is written before anything is done.
     Allowed,
     /// It was refused, and nothing was done.
@@ -79,8 +79,8 @@ pub(super) enum How {
 pub(super) struct Entry {
     /// The same in the lines of one request.
     pub(super) id: String,
-    pub(super) event: What,
-    pub(super) outcome: How,
+    pub(super) event: AuditEvent,
+    pub(super) outcome: AuditOutcome,
     /// Authenticated name. `None`: the caller is unknown, or the mode does not authenticate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
@@ -287,7 +287,7 @@ impl Audit {
         let hung = || format!("no write ended within {} s", WRITE_MAX.as_secs());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        if entry.outcome == How::Refused {
+        if entry.outcome == AuditOutcome::Refused {
             let mut refusals = (self.refusals.lock()).unwrap_or_else(PoisonError::into_inner);
             let (user, address) = (entry.user.as_deref(), entry.from.as_deref());
             if refusals.is_a_flood(now.as_secs() / 60, user, address) {
@@ -408,10 +408,10 @@ mod tests {
     use serde_json::Value;
     use std::os::unix::fs::PermissionsExt;
 
-    fn entry(outcome: How, user: Option<&str>) -> Entry {
+    fn entry(outcome: AuditOutcome, user: Option<&str>) -> Entry {
         Entry {
             id: "1".into(),
-            event: What::Action,
+            event: AuditEvent::Action,
             outcome,
             user: user.map(str::to_owned),
             by: "token",
@@ -440,7 +440,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
         let audit = Audit::open(&AuditTarget::File(path.clone()), true).expect("open");
-        let ann = || entry(How::Allowed, Some("ann"));
+        let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         audit.write(ann()).await.expect("written");
         let mode = std::fs::metadata(&path)
             .expect("a file")
@@ -465,7 +465,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_stops_what_must_be_audited_and_nothing_else() {
         let full = AuditTarget::File("/dev/full".into());
-        let ann = || entry(How::Allowed, Some("ann"));
+        let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         let required = Audit::open(&full, true).expect("open");
         let refused = required.write(ann()).await.expect_err("no room");
         assert_eq!(refused.status(), 503);
@@ -500,7 +500,7 @@ mod tests {
         let disk = Arc::new(Mutex::new((Vec::new(), 100)));
         let target = Target::Out(Box::new(Disk(Arc::clone(&disk))));
         let audit = Audit::over(target, false).expect("a thread");
-        let ann = || entry(How::Allowed, Some("ann"));
+        let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         for _ in 0..3 {
             audit.write(ann()).await.expect("not required");
         }
@@ -549,10 +549,10 @@ mod tests {
         let target = Target::Out(Box::new(Disk(Arc::clone(&disk))));
         let audit = Audit::over(target, true).expect("a thread");
         for _ in 0..200 {
-            let refused = audit.write(entry(How::Refused, Some("ann"))).await;
+            let refused = audit.write(entry(AuditOutcome::Refused, Some("ann"))).await;
             refused.expect("written or counted");
         }
-        let allowed = audit.write(entry(How::Allowed, Some("ann"))).await;
+        let allowed = audit.write(entry(AuditOutcome::Allowed, Some("ann"))).await;
         allowed.expect("written");
         let text = String::from_utf8(disk.lock().expect("a lock").0.clone()).expect("text");
         let lines = text
@@ -594,7 +594,7 @@ mod tests {
         };
         let (required, hold_required, _) = hanging(true);
         let (lax, hold_lax, writes) = hanging(false);
-        let ann = || entry(How::Allowed, Some("ann"));
+        let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         let refused = required.write(ann()).await.expect_err("hangs");
         assert_eq!(refused.status(), 503);
         assert_eq!(lax.write(ann()).await, Ok(()));

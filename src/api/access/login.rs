@@ -2,7 +2,7 @@
 
 use super::{
     Caller, Gate, KnownCaller, ShownBy,
-    audit::{Entry, How, What},
+    audit::{AuditEvent, AuditOutcome, Entry},
     entry,
     origin::{self, WithoutOrigin},
     peer,
@@ -129,13 +129,13 @@ async fn noted(
             if let Some(name) = name {
                 parts.extensions.insert(Caller(name));
             }
-            (How::Allowed, None)
+            (AuditOutcome::Allowed, None)
         }
-        Err(why) => (How::Refused, Some(why.to_owned())),
+        Err(why) => (AuditOutcome::Refused, Some(why.to_owned())),
     };
     let entry = Entry {
         error,
-        ..entry(&parts, What::Login, outcome)
+        ..entry(&parts, AuditEvent::Login, outcome)
     };
     gate.note(entry).await
 }
@@ -163,7 +163,9 @@ async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, mut parts: Parts) -
     if gate.sessions.of(&headers).is_some() {
         parts.extensions.insert(ShownBy("session"));
         // A session ends, whatever may be written.
-        let _ = gate.note(entry(&parts, What::Logout, How::Allowed)).await;
+        let _ = gate
+            .note(entry(&parts, AuditEvent::Logout, AuditOutcome::Allowed))
+            .await;
     }
     let mut response = page(StatusCode::OK, html! { p { "You are logged out." } });
     for cookie in gate.sessions.close(&headers) {

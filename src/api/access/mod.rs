@@ -16,7 +16,7 @@ pub use review::Reviews;
 pub use session::{Sessions, TooLong};
 
 use super::{Api, ApiError};
-use audit::{Audit, Entry, How, What};
+use audit::{Audit, AuditEvent, AuditOutcome, Entry};
 use axum::{
     Router,
     body::Body,
@@ -272,7 +272,7 @@ fn peer(parts: &Parts) -> Option<IpAddr> {
 }
 
 /// Audit entry about a request, with the fields known so far.
-fn entry(parts: &Parts, event: What, outcome: How) -> Entry {
+fn entry(parts: &Parts, event: AuditEvent, outcome: AuditOutcome) -> Entry {
     let extensions = &parts.extensions;
     let header = parts.headers.get("x-forwarded-for");
     let forwarded = header.and_then(|value| value.to_str().ok());
@@ -347,7 +347,7 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     parts.extensions.insert(checked.clone());
     let request = Request::from_parts(parts, body);
     let (response, open) = match entry.event {
-        What::Action => {
+        AuditEvent::Action => {
             let action = next.run(request);
             match guard.audited(action, checked, open, entry).await {
                 Ok(audited) => audited,
@@ -400,7 +400,7 @@ impl Guard {
                 Err(error) => error.status(),
             };
             let answered = Entry {
-                outcome: How::Answered,
+                outcome: AuditOutcome::Answered,
                 status: Some(status.as_u16()),
                 dry_run: checked.0.load(Ordering::Relaxed),
                 ..entry
@@ -431,8 +431,8 @@ impl Guard {
         let event = right::event(&parts.method, template.map(MatchedPath::as_str));
         match decided {
             Ok((lasting, open)) => {
-                let entry = entry(parts, event, How::Allowed);
-                if event != What::Read {
+                let entry = entry(parts, event, AuditOutcome::Allowed);
+                if event != AuditEvent::Read {
                     self.gate.note(entry.clone()).await?;
                 }
                 Ok((lasting, open, entry))
@@ -441,10 +441,10 @@ impl Guard {
                 let entry = Entry {
                     status: Some(error.status().as_u16()),
                     error: Some(error.to_string()),
-                    ..entry(parts, event, How::Refused)
+                    ..entry(parts, event, AuditOutcome::Refused)
                 };
                 // A first visit to the console without a credential is not written.
-                if event != What::Read || entry.by != "none" {
+                if event != AuditEvent::Read || entry.by != "none" {
                     // It is refused in any case.
                     let _ = self.gate.note(entry).await;
                 }

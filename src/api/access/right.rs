@@ -5,7 +5,7 @@
 //! `machines`); names of objects limit reading and acting alike; and an old grant of `create` on everything gives
 //! no account an action.
 
-use super::audit::What;
+use super::audit::AuditEvent;
 use axum::http::Method;
 use std::fmt;
 
@@ -121,7 +121,7 @@ pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[Strin
 
 /// Audit event of a `method` request to the route `template`. Confidential are answers that may show secrets' names,
 /// remote commands with their output, or messages.
-pub(crate) fn event(method: &Method, template: Option<&str>) -> What {
+pub(crate) fn event(method: &Method, template: Option<&str>) -> AuditEvent {
     match (matches!(*method, Method::GET | Method::HEAD), template) {
         (
             true,
@@ -135,10 +135,10 @@ pub(crate) fn event(method: &Method, template: Option<&str>) -> What {
                 | "/plan",
             ),
         )
-        | (_, Some("/api/v1/pools/{pool}/plan")) => What::Confidential,
-        (true, _) => What::Read,
-        (false, Some("/api/v1/links")) => What::Link,
-        (false, _) => What::Action,
+        | (_, Some("/api/v1/pools/{pool}/plan")) => AuditEvent::Confidential,
+        (true, _) => AuditEvent::Read,
+        (false, Some("/api/v1/links")) => AuditEvent::Link,
+        (false, _) => AuditEvent::Action,
     }
 }
 
@@ -287,19 +287,19 @@ mod tests {
     fn the_audit_tells_actions_from_confidential_reads() {
         let get = |template| event(&Method::GET, Some(template));
         let post = |template| event(&Method::POST, Some(template));
-        assert_eq!(get("/api/v1/machines"), What::Read);
+        assert_eq!(get("/api/v1/machines"), AuditEvent::Read);
         assert_eq!(
             get("/api/v1/machines/{machine}/desired"),
-            What::Confidential
+            AuditEvent::Confidential
         );
-        assert_eq!(get("/machines/{machine}"), What::Confidential);
-        assert_eq!(post("/api/v1/pools/{pool}/plan"), What::Confidential);
-        assert_eq!(post("/api/v1/links"), What::Link);
+        assert_eq!(get("/machines/{machine}"), AuditEvent::Confidential);
+        assert_eq!(post("/api/v1/pools/{pool}/plan"), AuditEvent::Confidential);
+        assert_eq!(post("/api/v1/links"), AuditEvent::Link);
         assert_eq!(
             post("/api/v1/machines/{machine}/actions/{action}"),
-            What::Action
+            AuditEvent::Action
         );
-        assert_eq!(event(&Method::POST, None), What::Action);
+        assert_eq!(event(&Method::POST, None), AuditEvent::Action);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Request of an action: the arguments that all of them share, the body that is sent, and the answer in words.
 
-use crate::{Failure, To, answer::Answer, server::Server, terminal};
+use crate::{Failure, ServerArgs, answer::Answer, server::Server, terminal};
 use clap::Args;
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
@@ -44,7 +44,7 @@ pub(crate) struct RequestArgs {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    pub(super) to: To,
+    pub(super) to: ServerArgs,
 }
 
 /// Body of a request.

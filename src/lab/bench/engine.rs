@@ -214,7 +214,7 @@ async fn measure_on(
 }
 
 /// Cost of the load.
-struct Spent {
+struct LoadCost {
     seconds: f64,
     cpu: f64,
     rss_mib: f64,
@@ -226,7 +226,7 @@ async fn under_load(
     in_flight: usize,
     span: Duration,
     folder: PathBuf,
-) -> anyhow::Result<(Load, Spent)> {
+) -> anyhow::Result<(Load, LoadCost)> {
     load.begin(in_flight).await?;
     load.until(Instant::now() + Duration::from_secs(1)).await?;
     let spent = spent_until(&mut load, Instant::now() + span, &folder).await?;
@@ -234,13 +234,13 @@ async fn under_load(
 }
 
 /// Measures from now until `end`.
-async fn spent_until(load: &mut Load, end: Instant, folder: &Path) -> anyhow::Result<Spent> {
+async fn spent_until(load: &mut Load, end: Instant, folder: &Path) -> anyhow::Result<LoadCost> {
     load.forget_figures();
     let start = Instant::now();
     let cpu = cpu_seconds();
     let disk = bytes_in(folder);
     load.until(end).await?;
-    Ok(Spent {
+    Ok(LoadCost {
         seconds: start.elapsed().as_secs_f64(),
         cpu: cpu_seconds() - cpu,
         rss_mib: rss_mib(),
@@ -248,8 +248,13 @@ async fn spent_until(load: &mut Load, end: Instant, folder: &Path) -> anyhow::Re
     })
 }
 
-fn figures(mut load: Load, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
-    let Spent {
+fn figures(
+    mut load: Load,
+    options: &Options,
+    spent: &LoadCost,
+    calibration: Calibration,
+) -> Figures {
+    let LoadCost {
         seconds,
         cpu,
         rss_mib,

@@ -68,7 +68,7 @@ async fn open(url: &str, prefix: &str) -> anyhow::Result<Arc<NatsStore>> {
 
 /// Figures of one engine, reported at its end.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct Done {
+struct EngineFigures {
     records: u64,
     conflicts: u64,
     dropped: u64,
@@ -77,7 +77,7 @@ struct Done {
 
 /// What all engines did.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AllDone(Vec<Done>);
+pub(super) struct AllEngineFigures(Vec<EngineFigures>);
 
 /// Figures of several engines.
 #[derive(Debug, Clone, Serialize)]
@@ -97,11 +97,11 @@ pub(super) struct EnginesFigures {
     pub(super) cpu_cores: f64,
 }
 
-impl AllDone {
+impl AllEngineFigures {
     /// Figures of a load of `messages` in `span`.
     pub(super) fn figures(mut self, messages: u64, span: Duration) -> EnginesFigures {
         self.0.sort_unstable_by_key(|done| done.records);
-        let sum = |of: fn(&Done) -> u64| self.0.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&EngineFigures) -> u64| self.0.iter().map(of).sum::<u64>();
         let conflicts = sum(|done| done.conflicts);
         let appends = sum(|done| done.records) + conflicts;
         EnginesFigures {
@@ -172,7 +172,7 @@ impl Engines {
     }
 
     /// Stops the engines that are left.
-    pub(super) async fn stop(self) -> anyhow::Result<AllDone> {
+    pub(super) async fn stop(self) -> anyhow::Result<AllEngineFigures> {
         let mut all = Vec::new();
         for mut child in self.0 {
             drop(child.stdin.take());
@@ -184,7 +184,7 @@ impl Engines {
             ensure!(ended.success(), "an engine failed: {ended}");
             all.push(serde_json::from_str(&text).context("an engine told no figures")?);
         }
-        Ok(AllDone(all))
+        Ok(AllEngineFigures(all))
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) async fn serve(url: &str, prefix: &str, shards: usize) -> anyhow::Res
         ..
     } = engine.await??;
     store.close().await;
-    let done = Done {
+    let done = EngineFigures {
         records,
         conflicts,
         dropped,

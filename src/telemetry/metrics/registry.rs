@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     expect(dead_code, reason = "read by the test that generates")
 )]
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct RegisteredMetric {
     /// Name in a scrape; of a histogram without `_bucket`, `_sum`, `_count`.
     pub(crate) name: String,
     /// Kind of the metric.
@@ -84,7 +84,7 @@ pub(crate) struct MetricsRegistry {
     meter: Meter,
     /// Series limit of the metric that is registered next.
     series_max: Arc<AtomicUsize>,
-    listed: Vec<Listed>,
+    listed: Vec<RegisteredMetric>,
     described: Vec<Described>,
     role: &'static str,
 }
@@ -200,7 +200,7 @@ impl MetricsRegistry {
             None => base.clone(),
         };
         let total = if kind == Kind::Counter { "_total" } else { "" };
-        self.listed.push(Listed {
+        self.listed.push(RegisteredMetric {
             name: format!("{whole}{total}"),
             kind,
             labels: labels.to_vec(),
@@ -221,7 +221,7 @@ impl MetricsRegistry {
 
     /// All metrics, in the order of their registration.
     #[cfg(test)]
-    pub(crate) fn listed(&self) -> &[Listed] {
+    pub(crate) fn listed(&self) -> &[RegisteredMetric] {
         &self.listed
     }
 

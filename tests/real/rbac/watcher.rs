@@ -53,7 +53,7 @@ impl Bench {
 
     /// What else changes the cluster, of kinds that this API server may not have at all.
     pub(super) async fn finds_changes(&self) -> Result<(), String> {
-        let before = changing::Found::default();
+        let before = changing::ClusterChanges::default();
         let machines = Some(self.site.machines.as_str());
         let seen = changing::check(&self.watcher, machines, None, &before).await;
         seen.unread.map_or(Ok(()), Err)

@@ -18,7 +18,7 @@ pub(super) const NO_FRAME: &str = "NoFrame";
 
 /// Command of the host program.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct ProgramCommand<'a> {
     pub(super) mode: Mode,
     pub(super) fence: HostFence,
     pub(super) boot: Option<&'a str>,

@@ -22,7 +22,7 @@ use crate::{
     progress::Progress,
     ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
 };
-use call::Asked;
+use call::ProgramCommand;
 use cluster::Cluster;
 use dormer_profile::{
     answer::{Answer, Reboot},
@@ -52,7 +52,7 @@ pub struct HostExecutor<C> {
     pool: Arc<Pool>,
     catalog: Catalog,
     cluster: Arc<C>,
-    sent: Arc<sent_files::Sent>,
+    sent: Arc<sent_files::SentFiles>,
     packer: Arc<Packer>,
     known: Arc<KnownSecrets>,
     now_ms: NowMs,
@@ -290,7 +290,7 @@ impl<C: Cluster> HostExecutor<C> {
         progress.step("log in", 0, "");
         let session = self.session(host).await?;
         progress.step("read facts", 0, "");
-        let asked = Asked {
+        let asked = ProgramCommand {
             mode: Mode::Probe,
             fence: HostFence::default(),
             boot: None,
@@ -326,7 +326,7 @@ impl<C: Cluster> HostExecutor<C> {
         self.upload_payload(order, host, &session, &prepared, progress)
             .await?;
         for _ in 0..ROUNDS_MAX {
-            let asked = Asked {
+            let asked = ProgramCommand {
                 mode: Mode::Apply,
                 fence,
                 boot: None,
@@ -368,7 +368,7 @@ impl<C: Cluster> HostExecutor<C> {
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
         progress.step("ask for a reboot", 0, "");
-        let asked = Asked {
+        let asked = ProgramCommand {
             mode: Mode::Reboot,
             fence,
             boot: Some(boot_id),
@@ -394,7 +394,7 @@ impl<C: Cluster> HostExecutor<C> {
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
         progress.step("remove", 0, "");
-        let asked = Asked {
+        let asked = ProgramCommand {
             mode: Mode::Remove,
             fence,
             boot: None,

@@ -2,7 +2,7 @@
 
 use super::{
     HostExecutor, SectionTarget,
-    call::Asked,
+    call::ProgramCommand,
     cluster::{Cluster, MachineInCluster},
     converged, facts,
     prepare::CloudTokenSent,
@@ -62,7 +62,7 @@ impl<C: Cluster> HostExecutor<C> {
             };
             let prepared = self.prepare(host, wanted, progress).await?;
             progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
-            let asked = Asked {
+            let asked = ProgramCommand {
                 mode: Mode::Plan,
                 fence,
                 boot: None,
@@ -87,7 +87,7 @@ impl<C: Cluster> HostExecutor<C> {
         let facts = facts.unwrap_or_default();
         if adopt {
             fence = adopting(facts::fence(&facts), order.task.seq);
-            let asked = Asked {
+            let asked = ProgramCommand {
                 mode: Mode::Adopt,
                 fence,
                 boot: None,
@@ -154,7 +154,7 @@ impl<C: Cluster> HostExecutor<C> {
         let prepared = self.prepare(host, wanted, progress).await?.only(due)?;
         let session = self.session(host).await?;
         progress.step(format!("renew {}", due.join(", ")), 0, "");
-        let asked = Asked {
+        let asked = ProgramCommand {
             mode: Mode::Renew,
             fence,
             boot: None,

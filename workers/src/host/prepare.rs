@@ -374,7 +374,7 @@ impl<C: Cluster> HostExecutor<C> {
         prepared: &Prepared,
         transfer: &FileTransfer<'_>,
         progress: &Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), SendError> {
         let file = transfer.file;
         let path = format!(r"{STAGING}\{}", file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
@@ -383,14 +383,15 @@ impl<C: Cluster> HostExecutor<C> {
         }
         if let Some(packed) = &transfer.packed {
             match self.send_packed(order, sftp, &path, packed, progress).await {
-                Err(Unsent::Host(SshError::Source(..)) | Unsent::Unread(..)) => {
+                Err(SendError::Host(SshError::Source(..)) | SendError::Unread(..)) => {
                     self.packer.forget(&file.sha256, packed);
                 }
                 sent => return sent,
             }
         }
         let opened = prepared.payload.open(&file.name).await;
-        let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
+        let from =
+            opened.map_err(|error| SendError::Unread(file.name.clone(), error.to_string()))?;
         let part = part(order, &path);
         let size = file.size;
         let what = Upload {
@@ -412,7 +413,7 @@ impl<C: Cluster> HostExecutor<C> {
         path: &str,
         packed: &Packed,
         progress: &Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), SendError> {
         let Packed {
             path: from,
             size,
@@ -423,8 +424,9 @@ impl<C: Cluster> HostExecutor<C> {
             progress.advance(*size);
             return Ok(());
         }
-        let unread =
-            |error: std::io::Error| Unsent::Unread(from.display().to_string(), error.to_string());
+        let unread = |error: std::io::Error| {
+            SendError::Unread(from.display().to_string(), error.to_string())
+        };
         let opened = tokio::fs::File::open(from).await.map_err(unread)?;
         let part = part(order, &path);
         let what = Upload {
@@ -440,10 +442,10 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(operation.ended(sent)?)
     }
 
-    fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {
+    fn unsent(&self, host: &HostRef, error: SendError) -> Failure {
         match error {
-            Unsent::Host(error) => self.failed(host, error),
-            Unsent::Unread(name, why) => {
+            SendError::Host(error) => self.failed(host, error),
+            SendError::Unread(name, why) => {
                 let message = format!("the payload's {name} cannot be read: {why}");
                 Failure::transient("PayloadUnreadable", message)
             }
@@ -467,12 +469,12 @@ impl FileTransfer<'_> {
 }
 
 /// Why a payload file did not reach its host.
-enum Unsent {
+enum SendError {
     Host(SshError),
     Unread(String, String),
 }
 
-impl From<SshError> for Unsent {
+impl From<SshError> for SendError {
     fn from(error: SshError) -> Self {
         Self::Host(error)
     }

@@ -3,7 +3,7 @@
 
 use super::{
     HostExecutor,
-    call::{Asked, NO_FRAME, names, of_host, said, unusable},
+    call::{NO_FRAME, ProgramCommand, names, of_host, said, unusable},
     cluster::Cluster,
     prepare::Prepared,
     program_fence,
@@ -77,7 +77,7 @@ struct Obstacle {
 
 /// Whether a missing program may have been removed by a virus scanner.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fresh {
+enum ProgramSent {
     /// It was not sent for this call.
     No,
     /// It was sent a moment ago.
@@ -92,10 +92,10 @@ impl<C: Cluster> HostExecutor<C> {
         order: &Order,
         host: &HostRef,
         session: &Session,
-        asked: Asked<'_>,
+        asked: ProgramCommand<'_>,
         progress: &Progress,
     ) -> Result<Answer, Failure> {
-        let mut fresh = Fresh::No;
+        let mut fresh = ProgramSent::No;
         loop {
             self.send_program(order, host, session, progress).await?;
             let output = self
@@ -113,8 +113,8 @@ impl<C: Cluster> HostExecutor<C> {
             }
             let there = self.program_is_there(host, session).await?;
             match (there, fresh) {
-                (false, Fresh::No) => fresh = Fresh::Yes,
-                (false, Fresh::Yes) => {
+                (false, ProgramSent::No) => fresh = ProgramSent::Yes,
+                (false, ProgramSent::Yes) => {
                     let path = program_path(self.program.sha256());
                     let message = format!(
                         "{path} was sent twice and is gone: a virus scanner takes it away; restore it there and exclude {BIN}"
@@ -189,7 +189,7 @@ impl<C: Cluster> HostExecutor<C> {
         order: &Order,
         host: &HostRef,
         session: &Session,
-        asked: Asked<'_>,
+        asked: ProgramCommand<'_>,
         progress: &Progress,
     ) -> Result<Output, Failure> {
         let (task, attempt) = names(order);
@@ -214,7 +214,7 @@ impl<C: Cluster> HostExecutor<C> {
         };
         let step = progress.step_name();
         let running = Running::begin(order, name, &line, progress, &self.dated_ms, &self.known);
-        let mut signs = Signs::default();
+        let mut signs = HeartbeatParser::default();
         let command = Command {
             line: &line,
             input,
@@ -283,11 +283,11 @@ fn obstacle_in(output: &Output) -> Option<&'static Obstacle> {
 
 /// Parser of the heartbeats in the program's output.
 #[derive(Default)]
-struct Signs {
+struct HeartbeatParser {
     line: Vec<u8>,
 }
 
-impl Signs {
+impl HeartbeatParser {
     /// Parses further bytes. A complete heartbeat is reported as progress; every byte counts as a heartbeat.
     fn read(&mut self, bytes: &[u8], step: &str, progress: &Progress) -> ControlFlow<String> {
         progress.advance(0);
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_sign_is_progress_and_a_late_one_is_the_end() {
         let progress = Progress::default();
-        let mut signs = Signs::default();
+        let mut signs = HeartbeatParser::default();
         let said = b"Loading personal profile...\r\ndormer: service:kubelet kubelet_stops 12000 of 60000 ms\r\ndorm";
         assert_eq!(
             signs.read(said, "converge host", &progress),

@@ -11,12 +11,12 @@ const HOSTS_MAX: usize = 10_000;
 
 /// Files named by their content, by host. A memory, never evidence: a call that finds nothing to run makes it forget.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentFiles {
     /// A lock: held for a map operation, never across an await.
     hosts: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
-impl Sent {
+impl SentFiles {
     fn hosts(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(24 * 3_600);
 
 /// Result of one read: a sentence for each change, with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct ClusterChanges {
     /// The ClusterVersion is progressing.
     pub version: Option<String>,
     /// The upgrade has lasted longer than a day.
@@ -52,8 +52,8 @@ pub async fn check(
     client: &Client,
     machines: Option<&str>,
     cluster: Option<(MachineApi, Option<&str>)>,
-    before: &Found,
-) -> Found {
+    before: &ClusterChanges,
+) -> ClusterChanges {
     let (version, pool, checks) = tokio::join!(
         cluster_version(client),
         worker_pool(client),
@@ -75,7 +75,7 @@ pub async fn check(
         note(why);
         before.health_check.clone()
     });
-    Found {
+    ClusterChanges {
         version,
         long,
         worker_pool,

@@ -25,7 +25,7 @@ const _: () = assert!(LIMIT.as_secs() * 2 < ANSWER_MAX.as_secs());
 
 /// Serving certificate that a kubelet presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Presented {
+pub(super) enum ServingCertificate {
     /// dormer did not reach it from here, which proves nothing about the kubelet.
     Unknown(String),
     /// It answers, and has no certificate to present.
@@ -48,9 +48,9 @@ pub(super) struct Leaf {
 }
 
 /// Reads the certificate of the kubelet at this address.
-pub(super) async fn presented(dialer: &Dialer, address: &str) -> Presented {
+pub(super) async fn presented(dialer: &Dialer, address: &str) -> ServingCertificate {
     let not_reached = |why: String| {
-        Presented::Unknown(format!(
+        ServingCertificate::Unknown(format!(
             "the kubelet at {address}:{KUBELET_PORT} is not reached from here: {why}"
         ))
     };
@@ -61,23 +61,23 @@ pub(super) async fn presented(dialer: &Dialer, address: &str) -> Presented {
     };
     let tls = match config() {
         Ok(config) => TlsConnector::from(Arc::new(config)),
-        Err(error) => return Presented::Unknown(error.to_string()),
+        Err(error) => return ServingCertificate::Unknown(error.to_string()),
     };
     let Ok(name) = ServerName::try_from(address.to_owned()) else {
-        return Presented::Unknown(format!("{address} is no address"));
+        return ServingCertificate::Unknown(format!("{address} is no address"));
     };
     let stream = match timeout(LIMIT, tls.connect(name, io)).await {
-        Err(_) => return Presented::Nothing("the TLS handshake has no end".to_owned()),
-        Ok(Err(error)) => return Presented::Nothing(error.to_string()),
+        Err(_) => return ServingCertificate::Nothing("the TLS handshake has no end".to_owned()),
+        Ok(Err(error)) => return ServingCertificate::Nothing(error.to_string()),
         Ok(Ok(stream)) => stream,
     };
     let (_, connection) = stream.get_ref();
     match connection.peer_certificates() {
         Some([leaf, ..]) => match read(leaf) {
-            Ok(leaf) => Presented::Certificate(leaf),
-            Err(error) => Presented::Unreadable(error.to_string()),
+            Ok(leaf) => ServingCertificate::Certificate(leaf),
+            Err(error) => ServingCertificate::Unreadable(error.to_string()),
         },
-        Some([]) | None => Presented::Nothing("no certificate came".to_owned()),
+        Some([]) | None => ServingCertificate::Nothing("no certificate came".to_owned()),
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         Kubelet::With(Arc::new(config.expect("a server")))
     }
 
-    async fn of(kubelet: Kubelet) -> Presented {
+    async fn of(kubelet: Kubelet) -> ServingCertificate {
         let dialer: Dialer = Arc::new(kubelet);
         presented(&dialer, "10.0.0.5").await
     }
@@ -239,7 +239,8 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_is_read_with_its_names_and_its_signer() {
         for issued in [true, false] {
-            let Presented::Certificate(leaf) = of(with(&["win-a", "10.0.0.5"], issued)).await
+            let ServingCertificate::Certificate(leaf) =
+                of(with(&["win-a", "10.0.0.5"], issued)).await
             else {
                 panic!("a certificate")
             };
@@ -251,8 +252,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubelet_without_a_certificate_is_another_matter_than_no_answer() {
-        assert!(matches!(of(Kubelet::Without).await, Presented::Nothing(_)));
-        let Presented::Unknown(why) = of(Kubelet::Away).await else {
+        assert!(matches!(
+            of(Kubelet::Without).await,
+            ServingCertificate::Nothing(_)
+        ));
+        let ServingCertificate::Unknown(why) = of(Kubelet::Away).await else {
             panic!("it was not asked")
         };
         assert!(why.contains("10.0.0.5:10250"), "{why}");

@@ -34,7 +34,7 @@ const NAMESAKES_MAX: u32 = 100;
 
 /// Result of one search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct OperatorSearch {
     /// Whether it runs.
     pub neighbour: OtherOperator,
     /// It is installed and does not run: where.
@@ -44,7 +44,7 @@ pub struct Found {
 }
 
 /// Searches for a running operator.
-pub async fn check(client: &Client) -> Found {
+pub async fn check(client: &Client) -> OperatorSearch {
     let mut unread = None;
     let mut note = |why: String| {
         unread.get_or_insert(why);
@@ -70,7 +70,7 @@ pub async fn check(client: &Client) -> Found {
         (None, Some(_)) => OtherOperator::Unread,
         (None, None) => OtherOperator::Absent,
     };
-    Found {
+    OperatorSearch {
         neighbour,
         idle,
         unread,

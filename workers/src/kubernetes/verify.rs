@@ -7,7 +7,7 @@ use super::{
     error::failure,
     guard::LiveNode,
     keys,
-    kubelet::{self, Presented},
+    kubelet::{self, ServingCertificate},
     template::Template,
 };
 use crate::source;
@@ -46,7 +46,7 @@ pub(super) struct NodeReading<'a> {
     pub(super) machine: Result<(MachineApi, &'a DynamicObject), String>,
     /// Its pods; or why they are not known.
     pub(super) pods: Result<Vec<Pod>, String>,
-    pub(super) kubelet: Presented,
+    pub(super) kubelet: ServingCertificate,
 }
 
 impl KubernetesExecutor {
@@ -173,13 +173,13 @@ impl KubernetesExecutor {
     }
 
     /// Serving certificate that the node's kubelet presents to clients.
-    async fn presented(&self, node: &Node) -> Presented {
+    async fn presented(&self, node: &Node) -> ServingCertificate {
         let Some(dialer) = &self.kubelets else {
-            return Presented::Unknown("this process does not reach kubelets".to_owned());
+            return ServingCertificate::Unknown("this process does not reach kubelets".to_owned());
         };
         match address(node) {
             Some(address) => kubelet::presented(dialer, &address).await,
-            None => Presented::Unknown("the Node has no InternalIP".to_owned()),
+            None => ServingCertificate::Unknown("the Node has no InternalIP".to_owned()),
         }
     }
 }
@@ -396,24 +396,26 @@ fn certificate(node: &Node, read: &NodeReading<'_>) -> Checked {
     let name = node.name_any();
     let ours: Vec<String> = [Some(name), address(node)].into_iter().flatten().collect();
     match &read.kubelet {
-        Presented::Unknown(why) => not_checked(why),
-        Presented::Nothing(why) => failed(format!(
+        ServingCertificate::Unknown(why) => not_checked(why),
+        ServingCertificate::Nothing(why) => failed(format!(
             "the kubelet has no serving certificate, so neither logs nor exec answer: {why}"
         )),
-        Presented::Unreadable(why) => {
+        ServingCertificate::Unreadable(why) => {
             failed(format!("its serving certificate cannot be read: {why}"))
         }
-        Presented::Certificate(leaf) if leaf.self_signed => failed(
+        ServingCertificate::Certificate(leaf) if leaf.self_signed => failed(
             "the kubelet's certificate is its own: its request for a serving certificate was not granted",
         ),
-        Presented::Certificate(leaf) if !leaf.names.iter().any(|name| ours.contains(name)) => {
+        ServingCertificate::Certificate(leaf)
+            if !leaf.names.iter().any(|name| ours.contains(name)) =>
+        {
             failed(format!(
                 "the kubelet's certificate is for {}, not for {}",
                 listed(&leaf.names, NAMED_ITEMS_MAX),
                 ours.join(" or ")
             ))
         }
-        Presented::Certificate(leaf) => match read.live.at_ms {
+        ServingCertificate::Certificate(leaf) => match read.live.at_ms {
             Some(now) if now > leaf.until_ms => {
                 failed("the kubelet's serving certificate has lapsed")
             }

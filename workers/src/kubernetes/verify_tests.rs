@@ -8,7 +8,7 @@ struct World {
     node: Value,
     machine: Option<(MachineApi, Value)>,
     pods: Result<Vec<Value>, String>,
-    kubelet: Presented,
+    kubelet: ServingCertificate,
     expect: NodeExpectation,
 }
 
@@ -41,7 +41,7 @@ fn healthy() -> World {
                     "taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]}}),
         )),
         pods: Ok(vec![pod("exporter", "DaemonSet", "True")]),
-        kubelet: Presented::Certificate(leaf()),
+        kubelet: ServingCertificate::Certificate(leaf()),
         expect: NodeExpectation {
             kubelet_minor: Some(33),
             containerd: Some("2.1".into()),
@@ -254,9 +254,10 @@ fn a_taint_that_keeps_all_pods_away_and_one_that_is_missing_fail() {
 
 #[test]
 fn a_kubelet_without_a_certificate_for_this_node_is_found() {
-    let of = |leaf: Leaf| move |world: &mut World| world.kubelet = Presented::Certificate(leaf);
+    let of =
+        |leaf: Leaf| move |world: &mut World| world.kubelet = ServingCertificate::Certificate(leaf);
     breaks("certificate", "no serving certificate", |world| {
-        world.kubelet = Presented::Nothing("internal error".into());
+        world.kubelet = ServingCertificate::Nothing("internal error".into());
     });
     let own = Leaf {
         self_signed: true,
@@ -274,7 +275,7 @@ fn a_kubelet_without_a_certificate_for_this_node_is_found() {
     };
     breaks("certificate", "lapsed", of(lapsed));
     hides("certificate", "refused", |world| {
-        world.kubelet = Presented::Unknown("connection refused".into());
+        world.kubelet = ServingCertificate::Unknown("connection refused".into());
     });
 }
 

@@ -17,10 +17,10 @@ struct PoolKey {
     user: String,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Kept>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<OpenConnection>>>;
 
 /// A connection, counted while it is kept.
-struct Kept {
+struct OpenConnection {
     open: Arc<Session>,
     _counted: CountedConnection,
 }
@@ -77,7 +77,7 @@ impl Pool {
         let operation = observer::begin(Operation::Connect);
         let opened = Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
         let opened = Arc::new(operation.ended(opened)?);
-        *session = Some(Kept {
+        *session = Some(OpenConnection {
             open: Arc::clone(&opened),
             _counted: CountedConnection::begin(),
         });
@@ -88,8 +88,8 @@ impl Pool {
     /// Connection that leaves the pool unless its user reports success: after an interrupted call the next user could
     /// read its remaining output.
     #[must_use]
-    pub fn hold<'a>(&'a self, host: &'a HostRef) -> Held<'a> {
-        Held {
+    pub fn hold<'a>(&'a self, host: &'a HostRef) -> ConnectionGuard<'a> {
+        ConnectionGuard {
             pool: self,
             host,
             done: false,
@@ -123,20 +123,20 @@ impl Pool {
 }
 
 /// A connection in use; see [`Pool::hold`].
-pub struct Held<'a> {
+pub struct ConnectionGuard<'a> {
     pool: &'a Pool,
     host: &'a HostRef,
     done: bool,
 }
 
-impl Held<'_> {
+impl ConnectionGuard<'_> {
     /// The use has ended by itself, well or not.
     pub fn done(mut self) {
         self.done = true;
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         if !self.done {
             self.pool.drop_session(self.host);
@@ -145,7 +145,7 @@ impl Drop for Held<'_> {
 }
 
 /// Removes the connection from its slot when it has been idle for too long, or has ended.
-async fn close_when_idle(slot: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Duration) {
+async fn close_when_idle(slot: Weak<tokio::sync::Mutex<Option<OpenConnection>>>, idle: Duration) {
     let mut wait = idle;
     loop {
         tokio::time::sleep(wait).await;

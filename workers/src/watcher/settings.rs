@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// Another operator that configures hosts. While it runs, no lease is granted.
     neighbour: OtherOperator,
     /// Other operations that change the cluster. Upgrades wait for their end.
-    changing: changing::Found,
+    changing: changing::ClusterChanges,
     /// The minor of the oldest API server, if it is older than dormer promises to work with.
     too_old: Option<u32>,
     /// Whether something changed since the last [`Settings::resolve`].
@@ -89,7 +89,7 @@ impl Settings {
             map: None,
             kind_absent: false,
             neighbour: OtherOperator::default(),
-            changing: changing::Found::default(),
+            changing: changing::ClusterChanges::default(),
             too_old: None,
             stale: true,
             accepted: None,
@@ -115,7 +115,7 @@ impl Settings {
     }
 
     /// Records which other operations change the cluster. Returns whether that changed.
-    pub(super) fn found_changing(&mut self, seen: &changing::Found) -> bool {
+    pub(super) fn found_changing(&mut self, seen: &changing::ClusterChanges) -> bool {
         let news = self.changing != *seen;
         self.changing.clone_from(seen);
         self.stale |= news;
@@ -123,7 +123,7 @@ impl Settings {
     }
 
     /// Operations that changed the cluster at the last read.
-    pub(super) fn changing(&self) -> &changing::Found {
+    pub(super) fn changing(&self) -> &changing::ClusterChanges {
         &self.changing
     }
 
@@ -467,10 +467,10 @@ mod tests {
         settings.resolve(&Nothing(watch::Sender::new(0)), Some(servers));
         assert_eq!(settings.event(), None);
         for long in [false, true] {
-            settings.found_changing(&changing::Found {
+            settings.found_changing(&changing::ClusterChanges {
                 version: Some("ClusterVersion is at 4.19".into()),
                 long,
-                ..changing::Found::default()
+                ..changing::ClusterChanges::default()
             });
             settings.resolve(&Nothing(watch::Sender::new(0)), Some(servers));
             let event = settings.event();

@@ -32,7 +32,7 @@ mod view;
 pub use phase::{Phase, Timer};
 pub use state::*;
 pub use table::{Length, PHASES, PhaseRow, TaskKind};
-pub use view::{Asked, View};
+pub use view::{PendingRequest, View};
 
 use self::draft::Draft;
 use dormer_engine_core::{Decision, Input, Now, Workflow};

@@ -75,7 +75,7 @@ pub struct View {
     /// When the reasons began, if that is known.
     pub halted_since: Option<Timestamp>,
     /// What a person asked for, and dormer has not ended yet.
-    pub asked: Option<Asked>,
+    pub asked: Option<PendingRequest>,
     /// Failure of the step that is tried again.
     pub retried: Option<Retried>,
     /// Why its host could not be compared the last time.
@@ -100,7 +100,7 @@ pub struct View {
 
 /// Request of a person that needs the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What is to be done.
     pub what: LeasedRequest,
     /// Person, and reason; `None`: an older build took the request.
@@ -178,14 +178,14 @@ impl State {
         }
     }
 
-    fn asked(&self) -> Option<Asked> {
+    fn asked(&self) -> Option<PendingRequest> {
         let what = self.wish?;
         let how = self.under_lease.filter(|_| self.lease.token().is_some());
         let begun = match what {
             LeasedRequest::Drain => how == Some(How::Drain),
             LeasedRequest::Recreate => matches!(how, Some(How::Recreate | How::InPlace)),
         };
-        Some(Asked {
+        Some(PendingRequest {
             what,
             by: self.wished.by.clone(),
             at: self.wished.at,

@@ -107,7 +107,7 @@ fn what_keeps_an_upgrade_from_starting() {
 
 #[test]
 fn who_asked_for_a_drain_stays_known_until_it_ends() {
-    use dormer_workflows::machine::{Asked, LeasedRequest};
+    use dormer_workflows::machine::{LeasedRequest, PendingRequest};
     let mut story = Story::joined(wanting("v1"));
     story.at = 5_000;
     story.person(Signal::Drain);
@@ -126,7 +126,7 @@ fn who_asked_for_a_drain_stays_known_until_it_ends() {
         )
         .done("evict", evicted(4, 0));
     assert_eq!(story.state.phase, Phase::Drained);
-    let begun = Asked {
+    let begun = PendingRequest {
         begun: true,
         ..found
     };

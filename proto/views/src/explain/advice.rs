@@ -1055,7 +1055,7 @@ mod tests {
             ["kubectl -n shop describe pdb cart", "dormer abort m"]
         );
         assert!(found[2].say.contains("upgrade"), "{found:?}");
-        machine.asked = Some(crate::machine::Asked {
+        machine.asked = Some(crate::machine::PendingRequest {
             what: crate::machine::AskedFor::Drain.into(),
             by: Some("ann".into()),
             at: None,

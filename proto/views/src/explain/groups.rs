@@ -145,7 +145,7 @@ mod tests {
             tests::{failed_while, machine_in},
             trouble::in_short,
         },
-        machine::{Asked, HaltKind},
+        machine::{HaltKind, PendingRequest},
     };
 
     fn after(machine: Machine, minutes: u64) -> Machine {
@@ -240,7 +240,7 @@ mod tests {
     fn a_request_that_waits_is_shown_with_its_person_and_what_it_waits_for() {
         let asked = |name: &str, phase| Machine {
             name: name.into(),
-            asked: Some(Asked {
+            asked: Some(PendingRequest {
                 what: crate::machine::AskedFor::Drain.into(),
                 by: Some("ann: a new kernel".into()),
                 at: None,

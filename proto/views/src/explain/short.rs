@@ -2,7 +2,7 @@
 
 use super::trouble::{Trouble, Urgency, trouble, usual_of_late};
 use crate::{
-    machine::{Asked, Machine},
+    machine::{Machine, PendingRequest},
     moment::span,
 };
 use dormer_proto::machine::NAMED_ITEMS_MAX;
@@ -44,7 +44,7 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         (Some(trouble), Some(changes)) => Some(format!("{trouble}: {changes}")),
         (Some(only), None) | (None, Some(only)) => Some(only),
         (None, None) => {
-            let asked = machine.asked.as_ref().map(Asked::text);
+            let asked = machine.asked.as_ref().map(PendingRequest::text);
             asked
                 .into_iter()
                 .chain(waits())

@@ -32,7 +32,7 @@ pub(crate) async fn roots<H: Host>(run: &mut Run<H>) -> Result<&[Root]> {
 
 impl Kind for Certificate {
     /// Whether it is in the store itself. A root that exists only by policy disappears with the policy.
-    type Found = bool;
+    type CurrentState = bool;
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<bool> {
         let roots = roots(run).await?;

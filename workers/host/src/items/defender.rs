@@ -22,7 +22,7 @@ const NOT_THERE: u32 = 0x8004_1002;
 const POLICY: &str = r"SOFTWARE\Policies\Microsoft\Windows Defender";
 
 /// State that Defender reports.
-pub(crate) enum Found {
+pub(crate) enum CurrentState {
     /// It does not guard this host.
     Off,
     /// A policy hides the list: added before by us, or not.
@@ -55,12 +55,12 @@ fn has(list: &[String], process: &str) -> bool {
 }
 
 impl Kind for DefenderExclusion {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let listed = match run.host.ask(DefenderRead {}).await {
             Ok(listed) => listed,
-            Err(error) if off(&error) => return Ok(Found::Off),
+            Err(error) if off(&error) => return Ok(CurrentState::Off),
             Err(error) => return Err(failed(&error)),
         };
         // By the policy's number: the list itself then holds a sentence.
@@ -72,23 +72,23 @@ impl Kind for DefenderExclusion {
             let noted = self
                 .made(false)
                 .is_some_and(|made| run.inventory.has(&made));
-            return Ok(Found::Hidden(noted));
+            return Ok(CurrentState::Hidden(noted));
         }
         let ignored = run
             .host
             .registry_number(POLICY, "DisableLocalAdminMerge")
             .await?
             == Some(1);
-        Ok(Found::Listed(listed, ignored))
+        Ok(CurrentState::Listed(listed, ignored))
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         match found {
-            Found::Off | Found::Hidden(true) => Verdict::right(),
-            Found::Hidden(false) => {
+            CurrentState::Off | CurrentState::Hidden(true) => Verdict::right(),
+            CurrentState::Hidden(false) => {
                 Verdict::wrong("is perhaps not excluded: a policy hides the list")
             }
-            Found::Listed(listed, ignored) => {
+            CurrentState::Listed(listed, ignored) => {
                 let there =
                     has(&listed.paths, &self.process) && has(&listed.processes, &self.process);
                 match (there, ignored) {
@@ -100,9 +100,9 @@ impl Kind for DefenderExclusion {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let mut exclusions = wanted(&self.process);
-        if let Found::Listed(listed, _) = &found {
+        if let CurrentState::Listed(listed, _) = &found {
             exclusions.paths.retain(|path| !has(&listed.paths, path));
             exclusions
                 .processes
@@ -114,8 +114,10 @@ impl Kind for DefenderExclusion {
             Err(error) => return Err(failed(&error)),
         }
         Ok(Step::Changed(match found {
-            Found::Hidden(_) => "excluded, as far as can be seen: a policy hides the list".into(),
-            Found::Off | Found::Listed(..) => "excluded".into(),
+            CurrentState::Hidden(_) => {
+                "excluded, as far as can be seen: a policy hides the list".into()
+            }
+            CurrentState::Off | CurrentState::Listed(..) => "excluded".into(),
         }))
     }
 

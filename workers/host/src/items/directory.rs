@@ -16,7 +16,7 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 
 /// Object at a folder's path.
-pub(crate) enum Found {
+pub(crate) enum CurrentState {
     /// Nothing.
     Nothing,
     /// A folder.
@@ -26,62 +26,66 @@ pub(crate) enum Found {
 }
 
 impl Kind for Directory {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let host = &mut run.host;
         let found = match stat(host, &self.path).await? {
-            None => return Ok(Found::Nothing),
-            Some(look) if look.is_link() => return Ok(Found::Else("is a link")),
-            Some(look) if !look.folder => return Ok(Found::Else("is a file")),
+            None => return Ok(CurrentState::Nothing),
+            Some(look) if look.is_link() => return Ok(CurrentState::Else("is a link")),
+            Some(look) if !look.folder => return Ok(CurrentState::Else("is a file")),
             Some(_) => of_folder(&self.path),
         };
         match found {
-            Care::Given(_) => Ok(Found::Folder(Some(security(host, &self.path).await?))),
-            Care::Inherited | Care::NotOurs => Ok(Found::Folder(None)),
+            Care::Given(_) => Ok(CurrentState::Folder(Some(
+                security(host, &self.path).await?,
+            ))),
+            Care::Inherited | Care::NotOurs => Ok(CurrentState::Folder(None)),
         }
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         match (found, of_folder(&self.path)) {
             // containerd makes it, with rights of its own.
-            (Found::Nothing, Care::NotOurs) => Verdict::right(),
-            (Found::Nothing, _) => Verdict::wrong("is not there"),
-            (Found::Else(what), _) => Verdict::wrong(*what),
-            (Found::Folder(Some(security)), Care::Given(rights)) => match wrong(security, rights) {
-                Some(why) => Verdict::wrong(why),
-                None => Verdict::right(),
-            },
-            (Found::Folder(_), _) => Verdict::right(),
+            (CurrentState::Nothing, Care::NotOurs) => Verdict::right(),
+            (CurrentState::Nothing, _) => Verdict::wrong("is not there"),
+            (CurrentState::Else(what), _) => Verdict::wrong(*what),
+            (CurrentState::Folder(Some(security)), Care::Given(rights)) => {
+                match wrong(security, rights) {
+                    Some(why) => Verdict::wrong(why),
+                    None => Verdict::right(),
+                }
+            }
+            (CurrentState::Folder(_), _) => Verdict::right(),
         }
     }
 
     /// What runs from it has to stop before it is put aside.
-    fn cuts(&self, found: &Found) -> Option<ChangeClass> {
+    fn cuts(&self, found: &CurrentState) -> Option<ChangeClass> {
         match found {
-            Found::Folder(Some(security)) => foreign(security).map(|_| ChangeClass::Drain),
+            CurrentState::Folder(Some(security)) => foreign(security).map(|_| ChangeClass::Drain),
             _ => None,
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let detail = match found {
-            Found::Nothing => String::from("made"),
+            CurrentState::Nothing => String::from("made"),
             // The creator may keep it open with rights that a later correction does not remove.
-            Found::Folder(Some(security)) if foreign(&security).is_some() => {
+            CurrentState::Folder(Some(security)) if foreign(&security).is_some() => {
                 services::stop_below(run, &self.path).await?;
                 let to = put_aside(&mut run.host, &self.path).await?;
                 format!("what was there is {to} now")
             }
-            Found::Folder(_) => {
+            CurrentState::Folder(_) => {
                 close(&mut run.host, &self.path).await?;
                 return Ok(Step::Changed("closed to others".into()));
             }
-            Found::Else("is a link") => {
+            CurrentState::Else("is a link") => {
                 let said = format!("{} is a link", self.path);
                 return Err(Problem::new(FailureCode::AccessDenied, said));
             }
-            Found::Else(what) => {
+            CurrentState::Else(what) => {
                 return Err(Problem::new(
                     FailureCode::Other,
                     format!("{} {what}", self.path),

@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl Kind for DisabledService {
-    type Found = Option<(ServiceConfig, ServiceStatus)>;
+    type CurrentState = Option<(ServiceConfig, ServiceStatus)>;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::CurrentState> {
         let read = ServiceRead {
             name: self.name.clone(),
         };
@@ -36,7 +36,7 @@ impl Kind for DisabledService {
         Ok(status.map(|status| (config, status)))
     }
 
-    fn differs(&self, found: &Self::Found) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> Verdict {
         match found {
             None => Verdict::right(),
             Some((config, _)) if config.start != Start::Disabled => {
@@ -49,7 +49,12 @@ impl Kind for DisabledService {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Self::Found) -> Result<Step> {
+    async fn make<H: Host>(
+        &self,
+        run: &mut Run<H>,
+        _: &str,
+        found: Self::CurrentState,
+    ) -> Result<Step> {
         let Some((config, _)) = found else {
             return Ok(Step::Ok(String::new()));
         };

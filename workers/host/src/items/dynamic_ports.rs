@@ -32,13 +32,13 @@ fn shown(it: PortRange) -> String {
 }
 
 impl Kind for DynamicPorts {
-    type Found = Option<PortRange>;
+    type CurrentState = Option<PortRange>;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::CurrentState> {
         read(&mut run.host).await
     }
 
-    fn differs(&self, found: &Self::Found) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> Verdict {
         match *found {
             None => Verdict::Right("this Windows does not tell its range".into()),
             Some(it) if it == range(self) => Verdict::right(),
@@ -46,7 +46,12 @@ impl Kind for DynamicPorts {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Self::Found) -> Result<Step> {
+    async fn make<H: Host>(
+        &self,
+        run: &mut Run<H>,
+        _: &str,
+        found: Self::CurrentState,
+    ) -> Result<Step> {
         let Some(before) = found else {
             return Ok(Step::Ok(String::new()));
         };

@@ -24,10 +24,10 @@ const RESERVED: &str = r"C:\var\lib\cni\networks";
 const ATTACHED: [u32; 2] = [2, 3];
 
 /// HNS's answer; `None` without the service.
-pub(crate) type Found = Option<Asked>;
+pub(crate) type CurrentState = Option<EndpointState>;
 
 /// The network and the endpoint.
-pub(crate) struct Asked {
+pub(crate) struct EndpointState {
     network: Option<hns::Network>,
     endpoint: Option<hns::Endpoint>,
     /// Whether its address is reserved, so that no pod gets it.
@@ -35,9 +35,9 @@ pub(crate) struct Asked {
 }
 
 impl Kind for HnsEndpoint {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         if !hns::ready(run).await? {
             return Ok(None);
         }
@@ -50,15 +50,15 @@ impl Kind for HnsEndpoint {
             }
             None => false,
         };
-        Ok(Some(Asked {
+        Ok(Some(EndpointState {
             network,
             endpoint,
             reserved,
         }))
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
-        let Some(Asked {
+    fn differs(&self, found: &CurrentState) -> Verdict {
+        let Some(EndpointState {
             network,
             endpoint,
             reserved,
@@ -81,9 +81,9 @@ impl Kind for HnsEndpoint {
         Verdict::right()
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let missing = |said: String| Problem::new(FailureCode::HnsMissing, said);
-        let Some(Asked {
+        let Some(EndpointState {
             network, endpoint, ..
         }) = found
         else {

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) const KEY: &str = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 
 /// Present value, and whether services need a reboot to see it.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     value: Option<Value>,
     waits: bool,
 }
@@ -28,16 +28,16 @@ fn text(value: &Value) -> Option<&str> {
 }
 
 impl Kind for Environment {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let value = run.host.registry(KEY, &self.name).await?;
         let id = format!("environment:{}", self.name);
         let waits = self.reboot && run.waiting.contains(&id);
-        Ok(Found { value, waits })
+        Ok(CurrentState { value, waits })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         let there = found
             .value
             .as_ref()
@@ -51,7 +51,7 @@ impl Kind for Environment {
         Verdict::right()
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {
         if self.reboot {
             run.wait_for_reboot(id).await?;
         }

@@ -101,7 +101,7 @@ fn failed(name: &str, error: &WinError) -> Problem {
 }
 
 impl Kind for Feature {
-    type Found = DismState;
+    type CurrentState = DismState;
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<DismState> {
         read(&mut run.host, &self.name)

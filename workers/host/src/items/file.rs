@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Present file, and the sources for its content.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     /// SHA-256 of the file; none if there is none.
     sha256: Option<String>,
     /// Difference of its rights.
@@ -38,9 +38,9 @@ struct Staged {
 }
 
 impl Kind for File {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let host = &mut run.host;
         let sha256 = digest(host, &self.path).await?;
         let rights = match &sha256 {
@@ -59,14 +59,14 @@ impl Kind for File {
             FileSource::Staged { name } if !right => staged(host, name).await?,
             _ => None,
         };
-        Ok(Found {
+        Ok(CurrentState {
             sha256,
             rights,
             staged,
         })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         let wrong = match (&found.sha256, &found.rights) {
             (None, _) => "is not there".to_owned(),
             (Some(sha256), _) if *sha256 != self.sha256 => "differs".to_owned(),
@@ -81,7 +81,7 @@ impl Kind for File {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let source = match &self.source {
             FileSource::Inline { base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(|error| {

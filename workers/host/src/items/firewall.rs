@@ -27,7 +27,7 @@ const OFF: u32 = 1753;
 const DUPLICATES_MAX: usize = 16;
 
 /// State that the firewall reports.
-pub(crate) enum Found {
+pub(crate) enum CurrentState {
     /// Its service is off: nothing is filtered.
     Off,
     /// The rule, or none, and whether a rule takes effect.
@@ -61,12 +61,12 @@ fn failed(item: &str, error: &WinError) -> Problem {
 }
 
 impl Kind for Firewall {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let policy = match run.host.ask(FirewallPolicyRead {}).await {
             Ok(policy) => policy,
-            Err(error) if error.number() == OFF => return Ok(Found::Off),
+            Err(error) if error.number() == OFF => return Ok(CurrentState::Off),
             Err(error) => return Err(failed(&self.name, &error)),
         };
         match run
@@ -76,18 +76,20 @@ impl Kind for Firewall {
             })
             .await
         {
-            Ok(rule) => Ok(Found::On(Some(Box::new(rule)), policy)),
+            Ok(rule) => Ok(CurrentState::On(Some(Box::new(rule)), policy)),
             // Only this number is "no such rule".
-            Err(error) if error.number() == 2 => Ok(Found::On(None, policy)),
-            Err(error) if error.number() == OFF => Ok(Found::Off),
+            Err(error) if error.number() == 2 => Ok(CurrentState::On(None, policy)),
+            Err(error) if error.number() == OFF => Ok(CurrentState::Off),
             Err(error) => Err(failed(&self.name, &error)),
         }
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         let (rule, policy) = match found {
-            Found::Off => return Verdict::Right("the firewall is off: nothing is filtered".into()),
-            Found::On(rule, policy) => (rule, policy),
+            CurrentState::Off => {
+                return Verdict::Right("the firewall is off: nothing is filtered".into());
+            }
+            CurrentState::On(rule, policy) => (rule, policy),
         };
         let Some(rule) = rule else {
             return Verdict::wrong("is not there");
@@ -107,10 +109,10 @@ impl Kind for Firewall {
         Verdict::Right(finding(*policy).into())
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let (there, policy) = match found {
-            Found::Off => return Ok(Step::Ok(String::new())),
-            Found::On(rule, policy) => (rule.is_some(), policy),
+            CurrentState::Off => return Ok(Step::Ok(String::new())),
+            CurrentState::On(rule, policy) => (rule.is_some(), policy),
         };
         let rule = wanted(self);
         let done = if there {

@@ -17,7 +17,7 @@ const NETBIOS_CHARS: usize = 15;
 const JOINED: u32 = 3;
 
 /// The names, and whether the host's account in a domain hangs on them.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     now: String,
     next: Option<String>,
     domain: Option<String>,
@@ -26,14 +26,14 @@ pub(crate) struct Found {
 }
 
 impl Kind for Hostname {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let (now, next) = names(&mut run.host).await?;
         let domain = run.host.ask(DomainRead {}).await;
         let domain = domain.doing(FailureCode::Other, || "ask for the host's domain".into())?;
         let serves = !run.host.installed().await?.is_empty();
-        Ok(Found {
+        Ok(CurrentState {
             now,
             next,
             domain: (domain.status == JOINED).then_some(domain.name),
@@ -41,7 +41,7 @@ impl Kind for Hostname {
         })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         match &found.next {
             None if found.now.eq_ignore_ascii_case(&self.name) => Verdict::right(),
             Some(next) if next.eq_ignore_ascii_case(&self.name) => {
@@ -55,7 +55,7 @@ impl Kind for Hostname {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {
         let failed = |said: String| Problem::new(FailureCode::HostnameFailed, said);
         if !is_label(&self.name) {
             return Err(failed(format!(

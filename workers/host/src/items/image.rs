@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Present state.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     /// Digest in the archive; none without an archive.
     wanted: Option<String>,
     /// Digest in containerd's store; none without the image, and where containerd does not answer.
@@ -27,9 +27,9 @@ fn passes(error: &WinError) -> bool {
 }
 
 impl Kind for Image {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let archive = ImageArchiveRead {
             path: self.archive.clone(),
             name: self.name.clone(),
@@ -50,10 +50,10 @@ impl Kind for Image {
                 format!("ask containerd for {}", self.name)
             })?,
         };
-        Ok(Found { wanted, there })
+        Ok(CurrentState { wanted, there })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         match (&found.wanted, &found.there) {
             // The file's own item reports that.
             (None, _) => Verdict::wrong("its archive is not there"),
@@ -63,7 +63,7 @@ impl Kind for Image {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         if found.wanted.is_none() {
             let said = format!("{} is not there", self.archive);
             return Err(Problem::new(FailureCode::FileMissing, said));

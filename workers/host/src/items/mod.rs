@@ -72,24 +72,27 @@ impl Verdict {
 /// One kind of item.
 pub(crate) trait Kind: Sync {
     /// Present state.
-    type Found: Send;
+    type CurrentState: Send;
 
     /// Reads the present state; changes nothing.
-    fn read<H: Host>(&self, run: &mut Run<H>) -> impl Future<Output = Result<Self::Found>> + Send;
+    fn read<H: Host>(
+        &self,
+        run: &mut Run<H>,
+    ) -> impl Future<Output = Result<Self::CurrentState>> + Send;
 
     /// Compares without a request to the host.
-    fn differs(&self, found: &Self::Found) -> Verdict;
+    fn differs(&self, found: &Self::CurrentState) -> Verdict;
 
     /// Makes the item as desired.
     fn make<H: Host>(
         &self,
         run: &mut Run<H>,
         id: &str,
-        found: Self::Found,
+        found: Self::CurrentState,
     ) -> impl Future<Output = Result<Step>> + Send;
 
     /// Minimum change class of making the item on this host, if that disturbs more than the item's own class.
-    fn cuts(&self, _found: &Self::Found) -> Option<ChangeClass> {
+    fn cuts(&self, _found: &Self::CurrentState) -> Option<ChangeClass> {
         None
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn is_nobodys(ipv4: &str) -> bool {
 }
 
 /// State that HNS reports.
-pub(crate) enum Found {
+pub(crate) enum CurrentState {
     /// There is no such service, or it does not run and is not to be started.
     NoService,
     /// The network, or none.
@@ -52,22 +52,25 @@ pub(crate) enum Found {
 }
 
 impl Kind for HnsNetwork {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         if !hns::ready(run).await? {
-            return Ok(Found::NoService);
+            return Ok(CurrentState::NoService);
         }
-        Ok(Found::Asked(hns::network(run, &self.name).await?))
+        Ok(CurrentState::Asked(hns::network(run, &self.name).await?))
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         match found {
-            Found::NoService | Found::Asked(None) => Verdict::wrong("is not there"),
-            Found::Asked(Some(network)) if is_nobodys(&network.management_ip) => Verdict::wrong(
-                format!("has the management address {}", network.management_ip),
-            ),
-            Found::Asked(Some(network)) => match &self.create {
+            CurrentState::NoService | CurrentState::Asked(None) => Verdict::wrong("is not there"),
+            CurrentState::Asked(Some(network)) if is_nobodys(&network.management_ip) => {
+                Verdict::wrong(format!(
+                    "has the management address {}",
+                    network.management_ip
+                ))
+            }
+            CurrentState::Asked(Some(network)) => match &self.create {
                 Some(create) if !fits(network, create) => Verdict::wrong(format!(
                     "is {} {}, not {} {}",
                     network.kind,
@@ -80,9 +83,9 @@ impl Kind for HnsNetwork {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {
         let missing = |said: String| Problem::new(FailureCode::HnsMissing, said);
-        let Found::Asked(there) = found else {
+        let CurrentState::Asked(there) = found else {
             return Err(missing("the service hns is not there".into()));
         };
         let task = run.call.task.clone();

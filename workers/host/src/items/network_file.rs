@@ -17,22 +17,22 @@ use crate::{
 };
 
 /// Present and desired content.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     there: Option<String>,
     /// None while the network is not there.
     content: Option<String>,
 }
 
 impl Kind for NetworkFile {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let there = digest(&mut run.host, &self.path).await?;
         let content = content(run, self).await?;
-        Ok(Found { there, content })
+        Ok(CurrentState { there, content })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         let Some(content) = &found.content else {
             return Verdict::wrong("its network is not there");
         };
@@ -43,7 +43,7 @@ impl Kind for NetworkFile {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let Some(content) = found.content else {
             let said = format!(
                 "no HNS network {} that can be used, or not its endpoint",

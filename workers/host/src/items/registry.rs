@@ -17,7 +17,7 @@ use crate::{
 const INTERFACES: &str = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces";
 
 /// Present value.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     value: Option<Value>,
     /// Whether the item is about this host at all.
     meant: bool,
@@ -36,15 +36,15 @@ impl From<&RegistryValue> for Value {
 }
 
 impl Kind for Registry {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         let meant = is_meant(self, run).await?;
         let value = run.host.registry(&self.key, &self.name).await?;
-        Ok(Found { value, meant })
+        Ok(CurrentState { value, meant })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         if !found.meant {
             return Verdict::Right("for other hosts".into());
         }
@@ -55,7 +55,7 @@ impl Kind for Registry {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, _: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, _: CurrentState) -> Result<Step> {
         let value = Value::from(&self.value);
         environment::write(&mut run.host, &self.key, &self.name, value).await?;
         Ok(Step::Changed("set".into()))

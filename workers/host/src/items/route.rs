@@ -19,12 +19,12 @@ const EC2_LAUNCH_MS: u64 = 120_000;
 const EXISTS: u32 = 5010;
 
 /// The cards and the routes.
-pub(crate) struct Found {
+pub(crate) struct CurrentState {
     cards: Vec<Interface>,
     routes: Vec<Route>,
 }
 
-impl Found {
+impl CurrentState {
     /// The card and the next hop of the cheapest default route: its own metric and its card's together (sdk-api,
     /// `CreateIpForwardEntry2`). A card that is down leads nowhere.
     fn gateway(&self) -> Option<(u32, &str)> {
@@ -55,22 +55,22 @@ impl Found {
     }
 }
 
-async fn read<H: Host>(host: &mut Session<H>) -> Result<Found> {
+async fn read<H: Host>(host: &mut Session<H>) -> Result<CurrentState> {
     let cards = host.ask(InterfaceList {}).await;
     let cards = cards.doing(FailureCode::Other, || "list the network cards".into())?;
     let routes = host.ask(RouteList {}).await;
     let routes = routes.doing(FailureCode::Other, || "list the routes".into())?;
-    Ok(Found { cards, routes })
+    Ok(CurrentState { cards, routes })
 }
 
 impl Kind for item::Route {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         read(&mut run.host).await
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         if found.leads(&self.prefix) {
             Verdict::right()
         } else {
@@ -78,7 +78,7 @@ impl Kind for item::Route {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
         let mut told = "";
         if self.prefix.starts_with("169.254.") {
             match ec2_launch(&mut run.host).await? {

@@ -25,13 +25,13 @@ use crate::{
 const MARKED_MS: u64 = 90_000;
 
 /// Configuration and state of a service.
-pub(crate) struct Found {
-    there: Option<There>,
+pub(crate) struct CurrentState {
+    there: Option<InstalledService>,
     /// Priority class that an earlier build set by a debugger's key for the executable, which malware also uses.
     old_priority: Option<String>,
 }
 
-pub(crate) struct There {
+pub(crate) struct InstalledService {
     config: ServiceConfig,
     status: ServiceStatus,
     environment: BTreeSet<String>,
@@ -39,9 +39,9 @@ pub(crate) struct There {
 }
 
 impl Kind for Service {
-    type Found = Found;
+    type CurrentState = CurrentState;
 
-    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<CurrentState> {
         run.log.clone_from(&self.log);
         let host = &mut run.host;
         let old_priority = old_priority(host, self).await?;
@@ -53,7 +53,7 @@ impl Kind for Service {
         {
             Ok(config) => config,
             Err(error) if error.number() == 1060 => {
-                return Ok(Found {
+                return Ok(CurrentState {
                     there: None,
                     old_priority,
                 });
@@ -65,7 +65,7 @@ impl Kind for Service {
             }
         };
         let Some(status) = services::status(host, &self.name).await? else {
-            return Ok(Found {
+            return Ok(CurrentState {
                 there: None,
                 old_priority,
             });
@@ -75,19 +75,19 @@ impl Kind for Service {
             _ => BTreeSet::new(),
         };
         let marked = services::is_marked(host, &self.name).await;
-        let there = Some(There {
+        let there = Some(InstalledService {
             config,
             status,
             environment,
             marked,
         });
-        Ok(Found {
+        Ok(CurrentState {
             there,
             old_priority,
         })
     }
 
-    fn differs(&self, found: &Found) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> Verdict {
         let Some(there) = &found.there else {
             return Verdict::wrong("is not there");
         };
@@ -107,7 +107,7 @@ impl Kind for Service {
         Verdict::right()
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: Found) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {
         let task = run.call.task.clone();
         run.host.hold(&task, id).await?;
         if let Some(executable) = &found.old_priority {
@@ -194,7 +194,7 @@ fn environment_of(item: &Service) -> BTreeSet<String> {
 }
 
 /// Names of the settings that differ. Settings that Windows does not return (124) never differ.
-fn compare(item: &Service, there: &There) -> Vec<&'static str> {
+fn compare(item: &Service, there: &InstalledService) -> Vec<&'static str> {
     let config = &there.config;
     let mut differing = Vec::new();
     let mut differs = |name, so: bool| {
@@ -300,7 +300,11 @@ fn configured(item: &Service, done: std::result::Result<(), crate::ops::WinError
 }
 
 /// Settings with calls of their own.
-async fn rest<H: Host>(host: &mut Session<H>, item: &Service, there: Option<&There>) -> Result<()> {
+async fn rest<H: Host>(
+    host: &mut Session<H>,
+    item: &Service,
+    there: Option<&InstalledService>,
+) -> Result<()> {
     let differing = there.map(|there| compare(item, there));
     let differs = |name| differing.as_ref().is_none_or(|all| all.contains(&name));
     let name = || item.name.clone();

@@ -7,7 +7,7 @@ use dormer_api::{
     Api,
     access::{self, Gate},
 };
-use dormer_client::Ask;
+use dormer_client::ApiCommand;
 use dormer_fleet::{
     World,
     api::{DeleteOptions, Key, User, kinds},
@@ -46,7 +46,7 @@ pub(super) const VERBS: &[&str] = &[
 #[command(name = "dormer")]
 struct Line {
     #[command(subcommand)]
-    ask: Ask,
+    ask: ApiCommand,
 }
 
 /// Person over one dormer.

@@ -44,19 +44,19 @@ impl Key {
 
 /// Messages that an engine holds, and its credit. Lock held for one map operation or one copy, never across an await.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct UnackedMessages {
     messages: Mutex<Messages>,
     pub(super) credit: Credit,
 }
 
 #[derive(Default)]
 struct Messages {
-    came: HashMap<Key, Came>,
+    came: HashMap<Key, UnackedMessage>,
     /// Time of the last acknowledgement, or of the first message while there was none.
     works: Option<Instant>,
 }
 
-struct Came {
+struct UnackedMessage {
     reply: Subject,
     at: Instant,
     source: Source,
@@ -71,7 +71,7 @@ impl Messages {
     }
 }
 
-impl Held {
+impl UnackedMessages {
     fn messages(&self) -> MutexGuard<'_, Messages> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +86,7 @@ impl Held {
             messages.works = Some(now);
         }
         let works = messages.works(now);
-        let new = Came {
+        let new = UnackedMessage {
             reply,
             at: now,
             source,
@@ -102,7 +102,7 @@ impl Held {
             Some(held) => {
                 // A shard has both. The first acknowledgement gives the credit of both back.
                 let cost = held.cost + new.cost;
-                *held = Came { cost, ..new };
+                *held = UnackedMessage { cost, ..new };
                 true
             }
             None => {
@@ -120,7 +120,7 @@ impl Held {
             messages.works = Some(now);
             messages.came.remove(&key)
         };
-        if let Some(Came {
+        if let Some(UnackedMessage {
             at, source, cost, ..
         }) = came
         {
@@ -132,7 +132,7 @@ impl Held {
     /// Removes a message that is refused. That is no sign of work: anyone can send one, also to an engine that hangs.
     pub(super) fn remove_refused(&self, key: Key) {
         let came = self.messages().came.remove(&key);
-        if let Some(Came { source, cost, .. }) = came {
+        if let Some(UnackedMessage { source, cost, .. }) = came {
             self.credit.give_back(source, cost);
         }
     }
@@ -143,7 +143,7 @@ impl Held {
         if !messages.works(now) {
             return Vec::new();
         }
-        let age = |came: &&Came| now.duration_since(came.at);
+        let age = |came: &&UnackedMessage| now.duration_since(came.at);
         let old = messages
             .came
             .values()
@@ -153,7 +153,7 @@ impl Held {
 }
 
 /// Extends claims until cancelled.
-pub(super) async fn run_extension(link: Arc<Link>, held: Arc<Held>) {
+pub(super) async fn run_extension(link: Arc<Link>, held: Arc<UnackedMessages>) {
     let mut tick = interval(EXTEND_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -180,14 +180,14 @@ mod tests {
     const SOURCE: Source = Source::Partition(0);
 
     /// A message that comes.
-    fn comes(held: &Held, number: u64) -> bool {
+    fn comes(held: &UnackedMessages, number: u64) -> bool {
         let reply = Subject::from(format!("{number}"));
         held.add(Key(0, number), reply, SOURCE, 1)
     }
 
     #[test]
     fn claims_are_extended_while_the_engine_works_and_not_for_ever() {
-        let held = Held::default();
+        let held = UnackedMessages::default();
         assert!(comes(&held, 1) && comes(&held, 2));
         let now = Instant::now();
         let later = now + EXTEND_EVERY;
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_refused_message_does_not_keep_the_claims_of_an_engine_that_hangs() {
-        let held = Held::default();
+        let held = UnackedMessages::default();
         comes(&held, 1);
         let begun = held.messages().works;
         comes(&held, 2);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_repeat_of_a_held_message_is_dropped_unless_the_engine_hangs() {
-        let held = Held::default();
+        let held = UnackedMessages::default();
         assert!(comes(&held, 1) && comes(&held, 2));
         assert!(!comes(&held, 1), "a shard has it");
         held.remove(Key(0, 1));
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_messages_took_of_the_credit_comes_back() {
-        let held = Held::default();
+        let held = UnackedMessages::default();
         let free = || {
             let mut free = 0;
             while let Some(one) = futures::FutureExt::now_or_never(held.credit.ask(SOURCE, 1)) {
