@@ -455,7 +455,9 @@ pub fn names(runs: &[SharedRun]) -> KnownMachines {
 fn stopped(state: &machine::State) -> Option<String> {
     state.lease.token()?;
     if state.phase.id() == MachinePhase::Drained {
-        let by = state.wish.and(state.wished.by.as_deref());
+        let by = state
+            .leased_request
+            .and(state.request_progress.by.as_deref());
         return Some(format!("drained by {}", person(by)));
     }
     let paused = state.paused.as_deref()?;

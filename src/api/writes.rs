@@ -55,7 +55,7 @@ fn stops(run: &SharedRun) -> Vec<String> {
     let halts = halts.filter(|it| *it != Halt::Ignored);
     let mut stops: Vec<String> = halts.map(|it| it.to_string()).collect();
     if state.phase.id() == MachinePhase::Drained {
-        let by = state.wished.by.as_deref().unwrap_or("a person");
+        let by = state.request_progress.by.as_deref().unwrap_or("a person");
         stops.push(format!("drained by {by}"));
     }
     stops

@@ -2,7 +2,7 @@
 
 use super::page::{Weight, button, why};
 use dormer_proto::{
-    machine::Signal as Wish,
+    machine::Signal as MachineSignal,
     phase::{Listed, MachinePhase, MachineState},
     work::Signal,
 };
@@ -49,8 +49,8 @@ pub(super) fn section(machine: &Machine) -> Markup {
 /// Whether an action resolves the machine's present wait: each of these fits only one state.
 fn first(action: &Action, machine: &Machine) -> bool {
     match &action.signal {
-        Some(Signal::Machine(Wish::Retry)) => machine.state == MachineState::Failed,
-        Some(Signal::Machine(Wish::Approve | Wish::Resume)) => true,
+        Some(Signal::Machine(MachineSignal::Retry)) => machine.state == MachineState::Failed,
+        Some(Signal::Machine(MachineSignal::Approve | MachineSignal::Resume)) => true,
         _ => false,
     }
 }
@@ -69,15 +69,15 @@ fn fits(action: &Action, machine: &Machine) -> bool {
     let halted = machine.halt.is_some() || machine.phase == MachinePhase::Drained;
     let useful = match wish {
         // A retry meets the same changed host key again, and is refused.
-        Wish::Retry if machine.state == MachineState::Failed => !key_changed(machine),
-        Wish::Retry => machine.waits_for_attempt(),
-        Wish::Approve => machine.phase == MachinePhase::ApprovalWait,
-        Wish::Abort => machine.token.is_some(),
-        Wish::Resume => halted,
-        Wish::Pause | Wish::Hold => !halted,
-        Wish::Remove => machine.token.is_none(),
+        MachineSignal::Retry if machine.state == MachineState::Failed => !key_changed(machine),
+        MachineSignal::Retry => machine.waits_for_attempt(),
+        MachineSignal::Approve => machine.phase == MachinePhase::ApprovalWait,
+        MachineSignal::Abort => machine.token.is_some(),
+        MachineSignal::Resume => halted,
+        MachineSignal::Pause | MachineSignal::Hold => !halted,
+        MachineSignal::Remove => machine.token.is_none(),
         // A fingerprint is typed by anyone who compared it elsewhere: dormer trust-host-key.
-        Wish::TrustHostKey { .. } => false,
+        MachineSignal::TrustHostKey { .. } => false,
         _ => true,
     };
     let mut from = action.from.iter().filter_map(|id| MachineState::of_id(id));
@@ -91,7 +91,9 @@ fn fits(action: &Action, machine: &Machine) -> bool {
 fn against(action: &Action, machine: &Machine) -> Option<u64> {
     let anywhere = matches!(
         action.signal,
-        Some(Signal::Machine(Wish::Pause | Wish::Resume | Wish::Hold))
+        Some(Signal::Machine(
+            MachineSignal::Pause | MachineSignal::Resume | MachineSignal::Hold
+        ))
     );
     (!anywhere).then_some(machine.status.entered_seq)
 }

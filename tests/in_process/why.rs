@@ -25,7 +25,10 @@ use dormer_views::{
 use dormer_workers::kubernetes::operators;
 use dormer_workflows::{
     Dormer,
-    machine::{Change, Csr, Drain, Host, How, Lease, LeasedRequest, Phase, Retried, State, Wished},
+    machine::{
+        Change, ChangeStrategy, Csr, Drain, Host, Lease, LeasedRequest, Phase, RequestProgress,
+        Retried, State,
+    },
 };
 use expect_test::expect_file;
 use serde_json::{Value, json};
@@ -299,7 +302,7 @@ fn change() -> Change {
     ];
     let differs = differs.iter().chain(&["csi-proxy.exe (not uploaded)"]);
     Change {
-        how: How::Recreate,
+        how: ChangeStrategy::Recreate,
         differs: differs.map(|it| (*it).to_owned()).collect(),
         repair: false,
         anew: false,
@@ -503,11 +506,11 @@ fn others() -> Vec<(&'static str, Trouble)> {
 #[rustfmt::skip]
 fn people() -> Vec<(&'static str, Trouble)> {
     let asked = |state: State| State {
-        wish: Some(LeasedRequest::Drain),
-        wished: Wished {
+        leased_request: Some(LeasedRequest::Drain),
+        request_progress: RequestProgress {
             by: Some("ann: a new kernel".into()),
             at: Some(ENTERED),
-            ..Wished::default()
+            ..RequestProgress::default()
         },
         ..state
     };
@@ -516,7 +519,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
             token: LeaseToken(7),
             over_limit: false,
         },
-        under_lease: Some(How::Drain),
+        under_lease: Some(ChangeStrategy::Drain),
         ..asked(state)
     };
     let blocked = Drain {
@@ -531,7 +534,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
         ..Drain::default()
     };
     let drain = Change {
-        how: How::Drain,
+        how: ChangeStrategy::Drain,
         differs: vec![dormer_workflows::machine::ASKED.into()],
         ..change()
     };

@@ -12,13 +12,13 @@ use dormer_proto::{
     work::Signal,
 };
 use dormer_views::actions::{ACTIONS, Action, ActionTarget, action};
-use dormer_workflows::machine::{Change, Drain, Halt, How, Lease, Phase, State};
+use dormer_workflows::machine::{Change, ChangeStrategy, Drain, Halt, Lease, Phase, State};
 use expect_test::expect_file;
 use std::collections::BTreeSet;
 
 fn change() -> Change {
     Change {
-        how: How::Recreate,
+        how: ChangeStrategy::Recreate,
         differs: vec!["service kubelet".into()],
         repair: false,
         anew: false,

@@ -20,7 +20,7 @@ use dormer_engine_core::Input;
 use dormer_proto::id::Timestamp;
 use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
 use dormer_proto::pool::PoolSettings;
-use dormer_workflows::machine::{How, Phase, Timer};
+use dormer_workflows::machine::{ChangeStrategy, Phase, Timer};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -177,8 +177,7 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
             pool_is(paused("v2", true)),
         )
         .done("plan", planned(Some(ChangeClass::Live)));
-    let waits =
-        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::Restart);
+    let waits = matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == ChangeStrategy::Restart);
     assert!(waits && story.open.is_empty(), "{}", story.text);
     // A newer version is compared, and waits as well.
     story

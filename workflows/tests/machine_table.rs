@@ -20,13 +20,13 @@ use dormer_proto::{
     work,
 };
 use dormer_workflows::machine::{
-    Change, Drain, How, Lease, Length, Machine, PHASES, Phase, State, TaskKind, Timer,
+    Change, ChangeStrategy, Drain, Lease, Length, Machine, PHASES, Phase, State, TaskKind, Timer,
 };
 use expect_test::expect_file;
 
 fn change() -> Change {
     Change {
-        how: How::Recreate,
+        how: ChangeStrategy::Recreate,
         differs: vec!["service kubelet".into()],
         repair: false,
         anew: false,

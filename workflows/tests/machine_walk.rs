@@ -16,7 +16,7 @@ use dormer_proto::{
     pool::{Approval, PoolSettings},
     work,
 };
-use dormer_workflows::machine::{How, Lease, Machine, Phase, State};
+use dormer_workflows::machine::{ChangeStrategy, Lease, Machine, Phase, State};
 
 const WALKS: u64 = 1_500;
 const STEPS: u32 = 60;
@@ -86,7 +86,7 @@ fn broken(
         if !change.repair && after.needs_approval() {
             return Some("a change begins that nobody approved");
         }
-        if change.how == How::Recreate && after.owner().is_none() {
+        if change.how == ChangeStrategy::Recreate && after.owner().is_none() {
             return Some("a Machine is to be deleted that nobody replaces");
         }
         if after.barred().is_some() {

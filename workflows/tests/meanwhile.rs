@@ -15,7 +15,7 @@ use dormer_proto::{
     message::Failure,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Lease, Machine, Phase, Timer, Wished};
+use dormer_workflows::machine::{Lease, Machine, Phase, RequestProgress, Timer};
 use expect_test::expect_file;
 
 const OPENED: Outcome = Outcome::FenceOpened {
@@ -125,7 +125,7 @@ fn a_host_that_was_made_anew_is_not_made_anew_once_more() {
     story.done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
     assert_eq!(story.state.lease, Lease::None, "{}", story.text);
-    assert_eq!(story.state.wish, None);
+    assert_eq!(story.state.leased_request, None);
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn an_older_builds_request_overrides_the_cordon_as_it_did() {
     story
         .tell("a person cordons it", cordoned())
         .person(Signal::Recreate);
-    story.state.wished = Wished::default();
+    story.state.request_progress = RequestProgress::default();
     assert!(!story.state.report().cordoned);
 }
 

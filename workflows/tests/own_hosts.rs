@@ -14,7 +14,7 @@ use dormer_proto::{
     other_operator::OtherOperator,
     pool::{AfterTimeout, PoolSettings},
 };
-use dormer_workflows::machine::{How, Lease, Phase, Timer};
+use dormer_workflows::machine::{ChangeStrategy, Lease, Phase, Timer};
 
 fn host() -> MachineFact {
     let machine = machine();
@@ -85,7 +85,7 @@ fn it_is_upgraded_in_place_under_the_lease_whatever_the_strategy_and_the_class()
         let Phase::Opening(change) = &story.state.phase else {
             panic!("{}", story.text)
         };
-        assert_eq!(change.how, How::InPlace);
+        assert_eq!(change.how, ChangeStrategy::InPlace);
         story
             .done(
                 "open-fence",
@@ -137,7 +137,7 @@ fn a_person_who_wants_it_made_anew_gets_it_made_anew_in_place() {
     let Phase::LeaseWait(change) = &story.state.phase else {
         panic!("{}", story.text)
     };
-    assert_eq!(change.how, How::InPlace);
+    assert_eq!(change.how, ChangeStrategy::InPlace);
 }
 
 /// Its cluster was off for weeks, and its kubelet asks as a new node: refused, until a person has the host set up again.

@@ -13,7 +13,7 @@ use dormer_proto::{
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{
     Dormer, State,
-    machine::{self as machine_run, How, LeasedRequest, Phase},
+    machine::{self as machine_run, ChangeStrategy, LeasedRequest, Phase},
 };
 
 /// How a person reads a host's key on the host itself.
@@ -129,7 +129,7 @@ fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<
         Signal::Resume
             if state.phase.id() == MachinePhase::Serving
                 && state.halts().is_empty()
-                && state.wish.is_none() =>
+                && state.leased_request.is_none() =>
         {
             idle(state, signal)
         }
@@ -180,7 +180,9 @@ fn bare(fingerprint: &str) -> &str {
 /// Why a replacement is no news: it is under way, or accepted already.
 fn replaced_already(state: &machine_run::State) -> Option<String> {
     let under_way = match &state.phase {
-        Phase::Opening(change) | Phase::Evicting(change, _) => change.how == How::Recreate,
+        Phase::Opening(change) | Phase::Evicting(change, _) => {
+            change.how == ChangeStrategy::Recreate
+        }
         Phase::Deleting | Phase::Vanishing | Phase::Leaving => true,
         Phase::ClosingGone | Phase::ReplacementWait => true,
         _ => false,
@@ -206,7 +208,10 @@ fn drained_already(state: &machine_run::State) -> Option<String> {
 /// overrides the cordon of another client.
 fn asked_already(state: &machine_run::State, request: LeasedRequest) -> bool {
     let waits = matches!(state.phase, Phase::LeaseWait(_));
-    waits && state.wish == Some(request) && state.halts().is_empty() && !state.cordoned_by_others()
+    waits
+        && state.leased_request == Some(request)
+        && state.halts().is_empty()
+        && !state.cordoned_by_others()
 }
 
 /// Why nothing of the machine waits for an approval, or may be approved. A repeat for the same version is confirmed.
@@ -301,9 +306,9 @@ fn no_abort(state: &machine_run::State) -> String {
             return "too late: its Machine is already deleted, and cannot be kept".into();
         }
         (MachinePhase::Undoing, _) => return "its upgrade is already being given up".into(),
-        (_, Some(How::InPlace)) => "too late: its host is already torn down",
-        (_, Some(How::Restart)) => "too late: its services are already being changed",
-        (_, Some(How::Recreate | How::Drain) | None) => {
+        (_, Some(ChangeStrategy::InPlace)) => "too late: its host is already torn down",
+        (_, Some(ChangeStrategy::Restart)) => "too late: its services are already being changed",
+        (_, Some(ChangeStrategy::Recreate | ChangeStrategy::Drain) | None) => {
             return "no upgrade is running, so there is nothing to abort".into();
         }
     };
@@ -451,16 +456,17 @@ mod tests {
 
     #[test]
     fn a_replacement_that_is_under_way_or_accepted_is_not_accepted_again() {
-        let refused = |phase: Phase, wish: Option<LeasedRequest>, signal: machine::Signal| {
-            let state = Machine {
-                phase,
-                wish,
-                in_service: true,
-                ..Machine::default()
+        let refused =
+            |phase: Phase, leased_request: Option<LeasedRequest>, signal: machine::Signal| {
+                let state = Machine {
+                    phase,
+                    leased_request,
+                    in_service: true,
+                    ..Machine::default()
+                };
+                refused_of(state, signal).unwrap_or_default()
             };
-            refused_of(state, signal).unwrap_or_default()
-        };
-        let change = |how: How| Change {
+        let change = |how: ChangeStrategy| Change {
             how,
             differs: vec!["kubelet.exe".into()],
             repair: false,
@@ -468,7 +474,7 @@ mod tests {
         };
         let recreate = || machine::Signal::Recreate;
         for phase in [
-            Phase::Opening(change(How::Recreate)),
+            Phase::Opening(change(ChangeStrategy::Recreate)),
             Phase::Deleting,
             Phase::Vanishing,
             Phase::Leaving,
@@ -477,7 +483,7 @@ mod tests {
             let why = refused(phase, None, recreate());
             assert!(why.starts_with("it is already being replaced"), "{why}");
         }
-        let queued = || Phase::LeaseWait(change(How::Recreate));
+        let queued = || Phase::LeaseWait(change(ChangeStrategy::Recreate));
         let asked = Some(LeasedRequest::Recreate);
         let why = refused(queued(), asked, recreate());
         assert!(why.contains("already accepted"), "{why}");
@@ -487,13 +493,13 @@ mod tests {
             machine::Signal::Drain,
         );
         assert!(why.contains("already drained"), "{why}");
-        for (phase, wish) in [
+        for (phase, leased_request) in [
             (queued(), None),
             (queued(), Some(LeasedRequest::Drain)),
-            (Phase::Opening(change(How::InPlace)), None),
+            (Phase::Opening(change(ChangeStrategy::InPlace)), None),
             (Phase::Serving, None),
         ] {
-            let why = refused(phase.clone(), wish, recreate());
+            let why = refused(phase.clone(), leased_request, recreate());
             assert_eq!(why, "", "{phase:?}");
         }
     }
@@ -521,7 +527,7 @@ mod tests {
             refused_of(state, machine::Signal::Approve)
         };
         let change = Change {
-            how: How::Recreate,
+            how: ChangeStrategy::Recreate,
             differs: vec!["kubelet.exe".into()],
             repair: false,
             anew: false,
@@ -536,7 +542,7 @@ mod tests {
 
     #[test]
     fn an_abort_that_comes_too_late_says_what_happens_now() {
-        let abort = |phase: Phase, how: How| {
+        let abort = |phase: Phase, how: ChangeStrategy| {
             let token = LeaseToken(7);
             let state = Machine {
                 phase,
@@ -551,17 +557,17 @@ mod tests {
         };
         let converging = || Phase::ConvergingHost { rebooted: false };
         assert_eq!(
-            abort(converging(), How::InPlace),
+            abort(converging(), ChangeStrategy::InPlace),
             "too late: its host is already torn down; dormer now continues (converging the host) to what is desired, \
              and then uncordons its Node"
         );
-        let text = abort(Phase::Closing, How::Restart);
+        let text = abort(Phase::Closing, ChangeStrategy::Restart);
         assert!(text.starts_with("too late: its services"), "{text}");
         let failed = Phase::Failed {
             from: Box::new(converging()),
             failure: Failure::lasting("Broken", "it broke"),
         };
-        let text = abort(failed, How::InPlace);
+        let text = abort(failed, ChangeStrategy::InPlace);
         assert!(text.contains("after a dormer retry"), "{text}");
     }
 

@@ -17,7 +17,7 @@ use dormer_proto::{
 };
 use dormer_views::plan::{self, MachinePlan};
 use dormer_workers::{catalog::InstalledVersion, host::cluster::Bootstrap, pool::Installed};
-use dormer_workflows::machine::{How, State};
+use dormer_workflows::machine::{ChangeStrategy, State};
 
 /// Most differences of one machine that are listed. The rest is a count.
 const NAMED_MAX: usize = 200;
@@ -56,7 +56,7 @@ pub(crate) enum ChangeMethod {
     /// In place while the node serves.
     Live,
     /// With the lease.
-    Leased(How),
+    Leased(ChangeStrategy),
 }
 
 /// Changes of one machine, and the method if it is known.
@@ -198,12 +198,12 @@ fn add_changes(plan: &mut MachinePlan, state: &State, found: &[Difference]) -> C
     method
 }
 
-fn how(how: How) -> &'static str {
+fn how(how: ChangeStrategy) -> &'static str {
     match how {
-        How::Recreate => "with the lease: drained, its Machine replaced",
-        How::InPlace => "with the lease: drained, torn down, configured again",
-        How::Restart => "with the lease: configured again, no drain",
-        How::Drain => "with the lease: drained, and stays drained",
+        ChangeStrategy::Recreate => "with the lease: drained, its Machine replaced",
+        ChangeStrategy::InPlace => "with the lease: drained, torn down, configured again",
+        ChangeStrategy::Restart => "with the lease: configured again, no drain",
+        ChangeStrategy::Drain => "with the lease: drained, and stays drained",
     }
 }
 

@@ -8,7 +8,7 @@ use dormer_views::{
     timeline::{Episode, Phase},
     timing::{ChangePart, PhaseTiming, TIMINGS},
 };
-use dormer_workflows::machine::How;
+use dormer_workflows::machine::ChangeStrategy;
 use std::collections::BTreeMap;
 
 /// Steps of a change in their order.
@@ -26,7 +26,7 @@ fn parts(method: ChangeMethod) -> &'static [ChangePart] {
     match method {
         ChangeMethod::Mark => &[C::Check, C::Mark],
         ChangeMethod::Live => &[C::Check, C::Apply, C::Mark],
-        ChangeMethod::Leased(How::Recreate) => &[
+        ChangeMethod::Leased(ChangeStrategy::Recreate) => &[
             C::Fence,
             C::Drain,
             C::Delete,
@@ -34,7 +34,7 @@ fn parts(method: ChangeMethod) -> &'static [ChangePart] {
             C::Configure,
             C::Mark,
         ],
-        ChangeMethod::Leased(How::InPlace) => &[
+        ChangeMethod::Leased(ChangeStrategy::InPlace) => &[
             C::Fence,
             C::Drain,
             C::TearDown,
@@ -42,8 +42,10 @@ fn parts(method: ChangeMethod) -> &'static [ChangePart] {
             C::Mark,
             C::Close,
         ],
-        ChangeMethod::Leased(How::Restart) => &[C::Fence, C::Configure, C::Mark, C::Close],
-        ChangeMethod::Leased(How::Drain) => &[C::Fence, C::Drain],
+        ChangeMethod::Leased(ChangeStrategy::Restart) => {
+            &[C::Fence, C::Configure, C::Mark, C::Close]
+        }
+        ChangeMethod::Leased(ChangeStrategy::Drain) => &[C::Fence, C::Drain],
     }
 }
 
@@ -248,11 +250,11 @@ mod tests {
             (ChangeMethod::Mark, vec!["checking", "marking"]),
             (ChangeMethod::Live, vec!["checking", "applying", "marking"]),
             (
-                ChangeMethod::Leased(How::Recreate),
+                ChangeMethod::Leased(ChangeStrategy::Recreate),
                 [&drain[..], &replace, &configure].concat(),
             ),
             (
-                ChangeMethod::Leased(How::InPlace),
+                ChangeMethod::Leased(ChangeStrategy::InPlace),
                 [
                     &drain[..],
                     &["tearing-down", "reprobing"],
@@ -262,10 +264,10 @@ mod tests {
                 .concat(),
             ),
             (
-                ChangeMethod::Leased(How::Restart),
+                ChangeMethod::Leased(ChangeStrategy::Restart),
                 [&["opening"][..], &configure, &["closing"]].concat(),
             ),
-            (ChangeMethod::Leased(How::Drain), drain.to_vec()),
+            (ChangeMethod::Leased(ChangeStrategy::Drain), drain.to_vec()),
         ];
         for (method, steps) in expected {
             assert_eq!(listed(method), steps);
@@ -299,28 +301,29 @@ mod tests {
             add_steps(&mut plan, method, own, pool);
             plan
         };
-        let drain = plan(ChangeMethod::Leased(How::Drain), &own, &pool);
+        let drain = plan(ChangeMethod::Leased(ChangeStrategy::Drain), &own, &pool);
         assert_eq!((drain.expected_ms, drain.unknown_steps), (Some(7), 0));
         assert_eq!(drain.steps[1].machine.as_deref(), Some("a"));
         // A turn is expected to last as long, before the first one has ended.
         assert_eq!(
-            expected_ms(ChangeMethod::Leased(How::Drain), &pool),
+            expected_ms(ChangeMethod::Leased(ChangeStrategy::Drain), &pool),
             Some(11)
         );
         assert_eq!(expected_ms(ChangeMethod::Mark, &pool), None);
         // Of a machine that was adopted, only the fence is known. That is no turn.
         assert_eq!(
-            expected_ms(ChangeMethod::Leased(How::InPlace), &pool),
+            expected_ms(ChangeMethod::Leased(ChangeStrategy::InPlace), &pool),
             None,
             "a sum without the unknown steps is too short"
         );
         let mut all = pool.clone();
-        for row in steps(ChangeMethod::Leased(How::Restart)).filter(|row| !row.optional) {
+        for row in steps(ChangeMethod::Leased(ChangeStrategy::Restart)).filter(|row| !row.optional)
+        {
             all.insert(row.phase, took(3, 3, "c"));
         }
-        let restart = expected_ms(ChangeMethod::Leased(How::Restart), &all);
+        let restart = expected_ms(ChangeMethod::Leased(ChangeStrategy::Restart), &all);
         assert_eq!(restart, Some(18), "an optional step may be unknown");
-        let recreate = plan(ChangeMethod::Leased(How::Recreate), &own, &pool);
+        let recreate = plan(ChangeMethod::Leased(ChangeStrategy::Recreate), &own, &pool);
         assert_eq!((recreate.expected_ms, recreate.unknown_steps), (Some(7), 8));
         let mark = plan(ChangeMethod::Mark, &Times::new(), &Times::new());
         assert_eq!((mark.expected_ms, mark.unknown_steps), (None, 2));

@@ -3,7 +3,7 @@
 use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of, patch},
-    drain_wishes::{PodWish, pre_drain_hook, wish_of},
+    drain_hooks::{DrainBehavior, drain_behavior, pre_drain_hook},
     error::{failure, is_conflict, is_gone, silent},
     guard::{LiveNode, leaves_for_good},
     keys,
@@ -190,17 +190,17 @@ impl Remaining {
         if live.is_some_and(|it| came_later(&it.node, pod)) {
             return self.skip(pod, newcomers::reason(pod));
         }
-        match wish_of(pass.machine, pod) {
-            Some(PodWish::Skip) => {
+        match drain_behavior(pass.machine, pod) {
+            Some(DrainBehavior::Skip) => {
                 let why = "its label cluster.x-k8s.io/drain=skip asks for that";
                 return self.skip(pod, why.to_owned());
             }
-            Some(PodWish::WaitCompleted) if !rule.force => {
+            Some(DrainBehavior::WaitCompleted) if !rule.force => {
                 let why =
                     "it is waited for until it has ended: cluster.x-k8s.io/drain=wait-completed";
                 return self.wait_for(pod, why.to_owned());
             }
-            Some(PodWish::WaitCompleted) | None => {}
+            Some(DrainBehavior::WaitCompleted) | None => {}
         }
         match rule.of_leaving(pod) {
             Leaving::Skip(why) => self.skip(pod, why),

@@ -10,7 +10,7 @@ pub(crate) mod cordon;
 pub(crate) mod csr;
 mod csr_owner;
 mod delete;
-mod drain_wishes;
+mod drain_hooks;
 mod error;
 pub mod events;
 mod evict;

@@ -5,8 +5,8 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     policy,
-    stage::{News, Request},
-    state::{How, Reboots},
+    stage::{PhaseObservation, Request},
+    state::{ChangeStrategy, Reboots},
     table::TaskKind,
 };
 use dormer_proto::{
@@ -194,16 +194,16 @@ impl ConfigurePhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match news {
-            News::Address => self.address_changed(draft),
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match observation {
+            PhaseObservation::Address => self.address_changed(draft),
             // This matters only to a Machine without an address, or without an owner that would replace it.
-            News::Machine { .. } => {}
-            News::Node { ready, .. } => self.node_observed(draft, ready),
-            News::NodeGone => self.node_gone(draft),
-            News::Pool { retarget, .. } => self.pool_observed(draft, retarget),
+            PhaseObservation::Machine { .. } => {}
+            PhaseObservation::Node { ready, .. } => self.node_observed(draft, ready),
+            PhaseObservation::NodeGone => self.node_gone(draft),
+            PhaseObservation::Pool { retarget, .. } => self.pool_observed(draft, retarget),
             // The configuration of the host is incomplete, so it continues to the end.
-            News::Ignored => {}
+            PhaseObservation::Ignored => {}
         }
     }
 
@@ -302,7 +302,7 @@ impl ConfigurePhase {
                 // A hold delays nothing in these phases.
                 Request::Resume { paused: false } => {}
                 // Recorded, and carried out once the node serves.
-                Request::Hold | Request::Wish | Request::Approve => {}
+                Request::Hold | Request::Leased | Request::Approve => {}
                 // The host is being changed: no complete earlier configuration is left.
                 Request::Abort { .. } => {}
             },
@@ -331,7 +331,7 @@ fn converge_host(draft: &mut Draft<'_>) {
 /// Whether the version in progress comes before anything newer: it was planned as a restart without a drain, or a
 /// person approved it.
 fn finishes_first(draft: &Draft<'_>) -> bool {
-    let restart = draft.s.under_lease == Some(How::Restart);
+    let restart = draft.s.under_lease == Some(ChangeStrategy::Restart);
     let unapproved = !draft.s.first_bring_up() && draft.s.needs_approval();
     restart || unapproved
 }

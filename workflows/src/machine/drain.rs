@@ -7,8 +7,8 @@ use super::{
     policy, removal,
     requests::name,
     serve::repair,
-    stage::{News, Request},
-    state::{ASKED, Change, Drain, How, Lease, LeasedRequest},
+    stage::{PhaseObservation, Request},
+    state::{ASKED, Change, ChangeStrategy, Drain, Lease, LeasedRequest},
     table::TaskKind,
 };
 use dormer_engine_core::{Command, Sender};
@@ -202,14 +202,14 @@ impl DrainPhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match (self, news) {
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match (self, observation) {
             // Open tasks use the old address.
-            (Self::TearingDown, News::Address) => draft.begin_again(),
+            (Self::TearingDown, PhaseObservation::Address) => draft.begin_again(),
             // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
             (
                 Self::Evicting(change, drain),
-                News::Node {
+                PhaseObservation::Node {
                     cordoned: false, ..
                 },
             ) if !draft.halted() => {
@@ -221,7 +221,7 @@ impl DrainPhase {
             // Pods may come. The worker finds out whether the Machine is deleted already.
             (
                 Self::Deleting,
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true, ..
                 },
             ) => {
@@ -231,7 +231,7 @@ impl DrainPhase {
             // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
             (
                 Self::TearingDown,
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true,
                     ready: true,
                     ..
@@ -243,7 +243,7 @@ impl DrainPhase {
             // Pods may come until it is resumed, even if the Node is cordoned again.
             (
                 Self::Evicting(change, drain),
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true, ..
                 },
             ) => {
@@ -252,40 +252,44 @@ impl DrainPhase {
             // Nothing is destroyed yet: it is undone.
             (
                 Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
-                News::Ignored,
+                PhaseObservation::Ignored,
             ) => {
                 give_up(draft, "the Machine was labelled to be ignored");
             }
             // `TearingDown` continues: its host is half torn down. The others leave, or return the lease already.
             (
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
-                News::Ignored,
+                PhaseObservation::Ignored,
             ) => {}
             // No controller would replace it: a drain for a deletion has become pointless.
-            (Self::Opening(ref change) | Self::Evicting(ref change, _), News::Machine { .. })
-                if change.how == How::Recreate && draft.s.owner().is_none() =>
-            {
+            (
+                Self::Opening(ref change) | Self::Evicting(ref change, _),
+                PhaseObservation::Machine { .. },
+            ) if change.how == ChangeStrategy::Recreate && draft.s.owner().is_none() => {
                 give_up(
                     draft,
                     "no MachineSet owns the Machine any more, and none would replace it",
                 );
             }
             // Whether its Node is down, and for how long, decides about its turn.
-            (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
+            (Self::Leaving, PhaseObservation::Node { .. } | PhaseObservation::NodeGone) => {
+                removal::node_changed(draft)
+            }
             // The rollout went back to what the machine carries, and nothing is destroyed yet.
-            (Self::Opening(_) | Self::Evicting(..), News::Pool { retarget: true, .. })
-                if draft.is_superseded() =>
-            {
+            (
+                Self::Opening(_) | Self::Evicting(..),
+                PhaseObservation::Pool { retarget: true, .. },
+            ) if draft.is_superseded() => {
                 draft.went_back();
             }
             // A drain that takes too long by the new settings is found overdue by them.
-            (Self::Evicting(change, drain), News::Pool { drain: true, .. }) => {
+            (Self::Evicting(change, drain), PhaseObservation::Pool { drain: true, .. }) => {
                 drain_anew(draft, change, drain);
             }
             // It stays drained until it is resumed: the Node is cordoned and drained again.
             (
                 Self::Drained,
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true, ..
                 },
             ) if !draft.halted() => {
@@ -293,7 +297,7 @@ impl DrainPhase {
                     "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
                 draft.s.note = Some(note.into());
                 draft.enter(Phase::Opening(Change {
-                    how: How::Drain,
+                    how: ChangeStrategy::Drain,
                     differs: vec![ASKED.into()],
                     repair: false,
                     anew: true,
@@ -310,11 +314,11 @@ impl DrainPhase {
                 | Self::TearingDown
                 | Self::Undoing
                 | Self::Leaving,
-                News::Address
-                | News::Machine { .. }
-                | News::Node { .. }
-                | News::NodeGone
-                | News::Pool { .. },
+                PhaseObservation::Address
+                | PhaseObservation::Machine { .. }
+                | PhaseObservation::Node { .. }
+                | PhaseObservation::NodeGone
+                | PhaseObservation::Pool { .. },
             ) => {}
         }
     }
@@ -333,16 +337,16 @@ impl DrainPhase {
                 // Nothing was delayed; the upgrade continues, and the machine stops afterwards.
                 Request::Resume { paused: false } | Request::Hold => {}
                 // Recorded, and handled when the node is drained, or once it serves.
-                Request::Wish | Request::Approve => {}
+                Request::Leased | Request::Approve => {}
             },
             Self::Drained => match request {
                 Request::Resume { .. } => {
-                    draft.s.wish = None;
+                    draft.s.leased_request = None;
                     draft.enter(Phase::Undoing);
                 }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
-                Request::Wish => emptied(draft, How::Drain),
+                Request::Leased => emptied(draft, ChangeStrategy::Drain),
                 // It stays drained until it is resumed.
                 Request::Hold | Request::Approve => {}
             },
@@ -352,7 +356,7 @@ impl DrainPhase {
                 // Nothing was delayed; the current change finishes.
                 Request::Resume { paused: false } | Request::Hold => {}
                 // Recorded, and handled once it serves.
-                Request::Wish | Request::Approve => {}
+                Request::Leased | Request::Approve => {}
                 // Closing the fence shows whether the Machine was deleted.
                 Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
                 // The host or Machine is destroyed already, or the change is being given up.
@@ -367,7 +371,7 @@ impl DrainPhase {
                 // The Machine goes, whatever a person requests.
                 Request::Resume { paused: false }
                 | Request::Hold
-                | Request::Wish
+                | Request::Leased
                 | Request::Approve
                 | Request::Abort { .. } => {}
             },
@@ -405,7 +409,7 @@ impl Draft<'_> {
     pub(super) fn drain_anew(&mut self, note: String) {
         self.s.note = Some(note);
         self.enter(Phase::Opening(Change {
-            how: self.s.under_lease.unwrap_or(How::InPlace),
+            how: self.s.under_lease.unwrap_or(ChangeStrategy::InPlace),
             differs: vec!["its pods may have come back".into()],
             repair: false,
             anew: true,
@@ -418,7 +422,7 @@ impl Draft<'_> {
 fn repaired(draft: &mut Draft<'_>) {
     let how = repair(draft).how;
     draft.s.under_lease = Some(how);
-    if how == How::Recreate && draft.s.owner().is_none() {
+    if how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
         let note = "the Machine API gave the Machine up, and nobody would replace it: the repair is given up";
         draft.s.note = Some(note.into());
         return draft.give_back();
@@ -433,8 +437,8 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
         return draft.find_node();
     }
     match change.how {
-        How::Restart => draft.enter(Phase::ConvergingHost { rebooted: false }),
-        How::Recreate | How::InPlace | How::Drain => {
+        ChangeStrategy::Restart => draft.enter(Phase::ConvergingHost { rebooted: false }),
+        ChangeStrategy::Recreate | ChangeStrategy::InPlace | ChangeStrategy::Drain => {
             let change = Change {
                 anew: false,
                 ..change
@@ -449,7 +453,7 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let machine = draft.s.machine.as_ref();
     // The annotation concerns only Machines that are deleted, not hosts that stay, nor a drain that a person requests.
-    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how == How::Recreate;
+    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how == ChangeStrategy::Recreate;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
             "not drained: the annotation exclude-node-draining is set on the Machine"
@@ -506,7 +510,7 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
 fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
     // A person's request would ask for the lease again at once.
-    if draft.s.wish.is_some() && draft.s.held.is_none() {
+    if draft.s.leased_request.is_some() && draft.s.held.is_none() {
         draft.s.held = Some(format!("dormer: {cause}"));
         draft.s.held_for_pause = true;
     }
@@ -603,24 +607,25 @@ fn give_up(draft: &mut Draft<'_>, why: &str) {
 }
 
 /// Continues after the last pod, or when there was nothing to drain.
-fn emptied(draft: &mut Draft<'_>, how: How) {
+fn emptied(draft: &mut Draft<'_>, how: ChangeStrategy) {
     draft.s.host.uncordoned = false;
     match how {
-        How::Recreate => draft.enter(Phase::Deleting),
-        How::InPlace | How::Restart => {
+        ChangeStrategy::Recreate => draft.enter(Phase::Deleting),
+        ChangeStrategy::InPlace | ChangeStrategy::Restart => {
             // A host of one's own is made anew in place: that is what a person asked for.
-            draft.s.wished.begun |=
-                draft.s.own_host() && draft.s.wish == Some(LeasedRequest::Recreate);
+            draft.s.request_progress.begun |=
+                draft.s.own_host() && draft.s.leased_request == Some(LeasedRequest::Recreate);
             draft.enter(Phase::TearingDown);
         }
         // A person requested a replacement meanwhile, and a controller creates another Machine.
-        How::Drain
-            if draft.s.wish == Some(LeasedRequest::Recreate) && draft.s.owner().is_some() =>
+        ChangeStrategy::Drain
+            if draft.s.leased_request == Some(LeasedRequest::Recreate)
+                && draft.s.owner().is_some() =>
         {
-            draft.s.under_lease = Some(How::Recreate);
+            draft.s.under_lease = Some(ChangeStrategy::Recreate);
             draft.enter(Phase::Deleting);
         }
-        How::Drain => {
+        ChangeStrategy::Drain => {
             if draft.s.phase != Phase::Drained {
                 draft.enter(Phase::Drained);
             }
@@ -675,7 +680,7 @@ pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
         ));
     }
     draft.s.held = Some(name(by));
-    draft.s.wish = None;
+    draft.s.leased_request = None;
     draft.s.approval_is_spent();
     draft.give_back();
 }

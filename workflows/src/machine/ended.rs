@@ -6,7 +6,7 @@ use super::{
     drain::undo,
     phase::{Phase, Timer},
     removal,
-    stage::{News, Request},
+    stage::{PhaseObservation, Request},
     state::{ASKED, Change, Retried},
 };
 use dormer_engine_core::Command;
@@ -43,8 +43,8 @@ impl EndedPhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match (self, news) {
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match (self, observation) {
             // A removal that failed continues only on a person's retry or its own timer.
             (
                 Self::Failed {
@@ -53,29 +53,31 @@ impl EndedPhase {
                 _,
             ) => {}
             // What failed was a step to another version.
-            (Self::Failed { .. }, News::Pool { retarget: true, .. }) if draft.s.protected() => {
+            (Self::Failed { .. }, PhaseObservation::Pool { retarget: true, .. })
+                if draft.s.protected() =>
+            {
                 draft.enter(Phase::Checking);
             }
             // Another address, boot or version than the one that it failed with: it may work now.
             (
                 Self::Failed { from },
-                News::Address
-                | News::Node { rebooted: true, .. }
-                | News::Pool { retarget: true, .. },
+                PhaseObservation::Address
+                | PhaseObservation::Node { rebooted: true, .. }
+                | PhaseObservation::Pool { retarget: true, .. },
             ) => draft.go_on_from(from),
             // The awaited object came after the deadline: the cluster was slow, not the machine.
             (
                 Self::Failed {
                     from: from @ (Phase::NodeWait | Phase::ReadyWait),
                 },
-                News::Node { ready, .. },
+                PhaseObservation::Node { ready, .. },
             ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
             // Pods may come until a retry, even if the Node is cordoned again.
             (
                 Self::Failed {
                     from: Phase::Evicting(..),
                 },
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true, ..
                 },
             ) => draft.uncordoned_meanwhile(),
@@ -83,32 +85,32 @@ impl EndedPhase {
                 Self::Failed {
                     from: Phase::Deleting,
                 },
-                News::Node {
+                PhaseObservation::Node {
                     uncordoned: true, ..
                 },
             ) => draft.s.host.uncordoned = true,
             // The host is ignored: if nothing is destroyed yet, the change is undone.
-            (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
+            (Self::Failed { from }, PhaseObservation::Ignored) if from.whole() => draft.give_back(),
             // Inputs that give no reason to try again.
             (
                 Self::Failed { .. },
-                News::Machine { .. }
-                | News::Node { .. }
-                | News::NodeGone
-                | News::Ignored
-                | News::Pool {
+                PhaseObservation::Machine { .. }
+                | PhaseObservation::Node { .. }
+                | PhaseObservation::NodeGone
+                | PhaseObservation::Ignored
+                | PhaseObservation::Pool {
                     retarget: false, ..
                 },
             ) => {}
             // It is over.
             (
                 Self::Gone,
-                News::Address
-                | News::Machine { .. }
-                | News::Node { .. }
-                | News::NodeGone
-                | News::Pool { .. }
-                | News::Ignored,
+                PhaseObservation::Address
+                | PhaseObservation::Machine { .. }
+                | PhaseObservation::Node { .. }
+                | PhaseObservation::NodeGone
+                | PhaseObservation::Pool { .. }
+                | PhaseObservation::Ignored,
             ) => {}
         }
     }
@@ -138,7 +140,7 @@ impl EndedPhase {
                 _,
             ) => {}
             // A machine that failed before it ever served, or while it served, may be replaced as well.
-            (Self::Failed { .. }, Request::Wish) if draft.s.lease.token().is_none() => {
+            (Self::Failed { .. }, Request::Leased) if draft.s.lease.token().is_none() => {
                 let how = draft.s.how(ChangeClass::Replace);
                 let differs = vec![ASKED.into()];
                 draft.want(Change {
@@ -149,7 +151,7 @@ impl EndedPhase {
                 });
             }
             // Recorded: it failed while it held the lease, and a retry continues with that lease.
-            (Self::Failed { .. }, Request::Wish) => {}
+            (Self::Failed { .. }, Request::Leased) => {}
             // Only where nothing was destroyed yet.
             (
                 Self::Failed {
@@ -168,7 +170,7 @@ impl EndedPhase {
                 Self::Gone,
                 Request::Resume { .. }
                 | Request::Hold
-                | Request::Wish
+                | Request::Leased
                 | Request::Approve
                 | Request::Abort { .. }
                 | Request::Granted { .. },

@@ -1,7 +1,7 @@
 //! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
-//! same in every phase, and passes the rest to the stage's file as `News`.
+//! same in every phase, and passes the rest to the stage's file as `PhaseObservation`.
 
-use super::{draft::Draft, phase::Phase, policy, removal, stage::News};
+use super::{draft::Draft, phase::Phase, policy, removal, stage::PhaseObservation};
 use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,
@@ -63,7 +63,7 @@ impl Draft<'_> {
                 .is_some_and(|m| m.neighbour.runs().is_some()),
         );
         if moved {
-            self.saw(News::Address);
+            self.observe(PhaseObservation::Address);
         }
         self.approve_csrs();
         let failed = self
@@ -71,7 +71,7 @@ impl Draft<'_> {
             .machine
             .as_ref()
             .is_some_and(|m| m.phase.as_deref() == Some("Failed"));
-        self.saw(News::Machine { failed });
+        self.observe(PhaseObservation::Machine { failed });
     }
 
     /// Handles a change of the label `ignore=true`. A change under the lease is undone if nothing is destroyed yet.
@@ -80,11 +80,11 @@ impl Draft<'_> {
         let held = self.s.lease.token().is_some();
         match (ignored, held) {
             (true, true) => {
-                self.s.wish = None;
-                self.saw(News::Ignored);
+                self.s.leased_request = None;
+                self.observe(PhaseObservation::Ignored);
             }
             (true, false) => {
-                self.s.wish = None;
+                self.s.leased_request = None;
                 self.withdraw();
                 self.cancel_tasks();
                 self.leave_rollout(false, true);
@@ -203,7 +203,7 @@ impl Draft<'_> {
         let was_cordoned = before.is_some_and(|n| n.cordoned);
         let uncordoned = !cordoned && was_cordoned;
         self.cordon_changed(cordoned, was_cordoned);
-        self.saw(News::Node {
+        self.observe(PhaseObservation::Node {
             ready,
             cordoned,
             rebooted,
@@ -214,11 +214,15 @@ impl Draft<'_> {
     /// A request overrides the cordon that its author knew. The fact of that one may come a moment later.
     fn cordon_changed(&mut self, cordoned: bool, was_cordoned: bool) {
         if !cordoned {
-            self.s.wished.over_cordon = false;
+            self.s.request_progress.over_cordon = false;
         } else if !was_cordoned && self.s.is_cordoned_by_others() {
-            let wished = self.s.wished.at.filter(|_| self.s.wish.is_some());
+            let wished = self
+                .s
+                .request_progress
+                .at
+                .filter(|_| self.s.leased_request.is_some());
             let meant = wished.is_some_and(|at| self.now.at.since_ms(at) < policy::SAME_MOMENT_MS);
-            self.s.wished.over_cordon |= meant;
+            self.s.request_progress.over_cordon |= meant;
         }
     }
 
@@ -264,7 +268,7 @@ impl Draft<'_> {
         }
         self.s.node = None;
         self.s.node_is(false, self.now.at);
-        self.saw(News::NodeGone);
+        self.observe(PhaseObservation::NodeGone);
     }
 
     fn pool_observed(&mut self, pool: PoolSettings) {
@@ -288,7 +292,7 @@ impl Draft<'_> {
         });
         let wanted = self.s.desired().map(|desired| desired.version.clone());
         let retarget = wanted.is_some_and(|version| version != self.s.target.version);
-        self.saw(News::Pool {
+        self.observe(PhaseObservation::Pool {
             retarget,
             rules,
             drain,

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     phase::Phase,
-    state::{ASKED, Change, How, Lease},
+    state::{ASKED, Change, ChangeStrategy, Lease},
 };
 use dormer_engine_core::Command;
 use dormer_proto::{
@@ -31,7 +31,7 @@ impl Draft<'_> {
         if self.s.phase != Phase::Serving || self.rests() || self.s.left_alone() {
             return;
         }
-        if self.s.wish.is_some() {
+        if self.s.leased_request.is_some() {
             let how = self.s.how(ChangeClass::Drain);
             self.want(Change {
                 how,
@@ -46,7 +46,7 @@ impl Draft<'_> {
 
     /// Requests a change under the lease, once nothing prevents it.
     pub(super) fn want(&mut self, change: Change) {
-        if change.how == How::Recreate && self.s.owner().is_none() {
+        if change.how == ChangeStrategy::Recreate && self.s.owner().is_none() {
             self.enter(Phase::OwnerWait(change));
         } else if self.s.needs_approval() && !change.repair {
             self.enter(Phase::ApprovalWait(change));
@@ -82,7 +82,7 @@ impl Draft<'_> {
         let (Phase::Opening(change) | Phase::Evicting(change, _)) = &self.s.phase else {
             return false;
         };
-        !change.repair && self.s.wish.is_none() && !self.s.differs()
+        !change.repair && self.s.leased_request.is_none() && !self.s.differs()
     }
 
     /// Undoes a drain for a version that is no longer desired.

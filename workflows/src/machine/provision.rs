@@ -5,7 +5,7 @@ use super::{
     phase::{Phase, Timer},
     policy,
     serve::{Comparison, compared, remember_not_compared, serve_unchecked},
-    stage::{News, Request},
+    stage::{PhaseObservation, Request},
     state::Change,
 };
 use dormer_proto::{
@@ -105,40 +105,43 @@ impl ProvisionPhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match (self, news) {
-            (Self::Address, News::Address) => draft.enter(Phase::Address),
-            (Self::KeyWait { .. }, News::Address) => {
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match (self, observation) {
+            (Self::Address, PhaseObservation::Address) => draft.enter(Phase::Address),
+            (Self::KeyWait { .. }, PhaseObservation::Address) => {
                 draft.cancel_tasks();
                 draft.enter(Phase::Probing);
             }
             // Open tasks use the old address.
-            (Self::Probing | Self::Adopting, News::Address) => draft.begin_again(),
-            (Self::Address, News::Machine { failed: true }) => {
+            (Self::Probing | Self::Adopting, PhaseObservation::Address) => draft.begin_again(),
+            (Self::Address, PhaseObservation::Machine { failed: true }) => {
                 let error = draft.s.given_up().unwrap_or_default();
                 draft.lasting("MachineFailed", error);
             }
-            (Self::Probing | Self::KeyWait { .. }, News::Machine { failed: true }) => {
+            (Self::Probing | Self::KeyWait { .. }, PhaseObservation::Machine { failed: true }) => {
                 draft.cancel_tasks();
                 draft.enter(Phase::Probing);
             }
             // It has an address: only a login shows whether its host works.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
-                News::Machine { .. },
+                PhaseObservation::Machine { .. },
             ) => {}
-            (Self::Adopting, News::Pool { .. }) => draft.begin_again(),
+            (Self::Adopting, PhaseObservation::Pool { .. }) => draft.begin_again(),
             // The desired version matters only after the probe.
-            (Self::Address | Self::Probing | Self::KeyWait { .. }, News::Pool { .. }) => {}
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. },
+                PhaseObservation::Pool { .. },
+            ) => {}
             // Its Node matters only after the probe or the comparison.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
-                News::Node { .. } | News::NodeGone,
+                PhaseObservation::Node { .. } | PhaseObservation::NodeGone,
             ) => {}
             // Nothing was begun under a lease.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
-                News::Ignored,
+                PhaseObservation::Ignored,
             ) => {}
         }
     }
@@ -152,7 +155,7 @@ impl ProvisionPhase {
                     // Nothing was held back.
                     Request::Resume { paused: false } => {}
                     // Recorded, and followed once it serves.
-                    Request::Hold | Request::Wish | Request::Approve => {}
+                    Request::Hold | Request::Leased | Request::Approve => {}
                     // There is no upgrade to give up.
                     Request::Abort { .. } => {}
                 }

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     phase::{Phase, Timer},
-    stage::{News, Request},
+    stage::{PhaseObservation, Request},
 };
 use dormer_proto::machine::Outcome;
 
@@ -83,26 +83,29 @@ impl RecreatePhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match (self, news) {
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match (self, observation) {
             // Open tasks use the old address.
-            (Self::Reprobing, News::Address) => draft.begin_again(),
+            (Self::Reprobing, PhaseObservation::Address) => draft.begin_again(),
             // The desired version and the Node matter when the host is configured.
             (
                 Self::Reprobing,
-                News::Machine { .. } | News::Node { .. } | News::NodeGone | News::Pool { .. },
+                PhaseObservation::Machine { .. }
+                | PhaseObservation::Node { .. }
+                | PhaseObservation::NodeGone
+                | PhaseObservation::Pool { .. },
             ) => {}
             // The host is not whole: it is set up to the end.
-            (Self::Reprobing, News::Ignored) => {}
+            (Self::Reprobing, PhaseObservation::Ignored) => {}
             // The Machine is gone: a late fact about it or its Node changes nothing.
             (
                 Self::ClosingGone | Self::ReplacementWait,
-                News::Address
-                | News::Machine { .. }
-                | News::Node { .. }
-                | News::NodeGone
-                | News::Pool { .. }
-                | News::Ignored,
+                PhaseObservation::Address
+                | PhaseObservation::Machine { .. }
+                | PhaseObservation::Node { .. }
+                | PhaseObservation::NodeGone
+                | PhaseObservation::Pool { .. }
+                | PhaseObservation::Ignored,
             ) => {}
         }
     }
@@ -115,7 +118,7 @@ impl RecreatePhase {
                 // Nothing was held back.
                 Request::Resume { paused: false } => {}
                 // Recorded, and carried out once the node serves.
-                Request::Hold | Request::Wish | Request::Approve => {}
+                Request::Hold | Request::Leased | Request::Approve => {}
                 // The host is torn down: no earlier configuration is left.
                 Request::Abort { .. } => {}
             },
@@ -126,7 +129,7 @@ impl RecreatePhase {
                 // The Machine is gone, so no request can change anything.
                 Request::Resume { paused: false }
                 | Request::Hold
-                | Request::Wish
+                | Request::Leased
                 | Request::Approve
                 | Request::Abort { .. } => {}
             },

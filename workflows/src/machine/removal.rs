@@ -7,7 +7,7 @@ use super::{
     draft::Draft,
     phase::Timer,
     policy,
-    state::{How, Lease, Removal},
+    state::{ChangeStrategy, Lease, Removal},
     table::TaskKind,
 };
 use dormer_proto::{
@@ -83,7 +83,7 @@ fn pass(draft: &mut Draft<'_>, force: bool) {
     if draft.s.node_name().is_none() || draft.s.removal.node_left.is_some() {
         return tear_down(draft);
     }
-    draft.evict(How::Recreate, force);
+    draft.evict(ChangeStrategy::Recreate, force);
 }
 
 /// Starts the timer for the pool's drain limit; without a limit there is no timer. The phase's row has none,

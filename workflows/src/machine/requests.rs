@@ -5,7 +5,7 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     stage::Request,
-    state::{Lease, LeasedRequest, Wished},
+    state::{Lease, LeasedRequest, RequestProgress},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -17,8 +17,8 @@ impl Draft<'_> {
             Signal::Pause => self.pause(from),
             Signal::Resume => self.resume(),
             Signal::Hold => self.hold(from),
-            Signal::Drain => self.wish(from, LeasedRequest::Drain),
-            Signal::Recreate => self.wish(from, LeasedRequest::Recreate),
+            Signal::Drain => self.request_lease_for(from, LeasedRequest::Drain),
+            Signal::Recreate => self.request_lease_for(from, LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
             Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
             Signal::Remove => self.remove(from),
@@ -77,11 +77,11 @@ impl Draft<'_> {
     pub(super) fn hold(&mut self, from: &Sender) {
         self.s.held = Some(name(from));
         self.s.held_for_pause = false;
-        self.s.wish = None;
+        self.s.leased_request = None;
         self.is_asked(Request::Hold);
     }
 
-    fn wish(&mut self, by: &Sender, wish: LeasedRequest) {
+    fn request_lease_for(&mut self, by: &Sender, request: LeasedRequest) {
         if self.s.ignored() {
             let note = "nothing is done while the Machine is labelled to be ignored: ask again when the label is gone";
             self.s.note = Some(note.into());
@@ -93,14 +93,14 @@ impl Draft<'_> {
         if paused && self.s.phase != Phase::Drained {
             self.is_asked(Request::Resume { paused });
         }
-        self.s.wish = Some(wish);
-        self.s.wished = Wished {
+        self.s.leased_request = Some(request);
+        self.s.request_progress = RequestProgress {
             by: Some(name(by)),
             at: Some(self.now.at),
             over_cordon: self.s.is_cordoned_by_others(),
             begun: false,
         };
-        self.is_asked(Request::Wish);
+        self.is_asked(Request::Leased);
     }
 
     /// Approves the change to the present desired version only, not to later ones.

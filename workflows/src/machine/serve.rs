@@ -4,8 +4,8 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     policy,
-    stage::{News, Request},
-    state::{Change, Down, How},
+    stage::{PhaseObservation, Request},
+    state::{Change, ChangeStrategy, Down},
     table::TaskKind,
 };
 use dormer_engine_core::Sender;
@@ -81,8 +81,8 @@ impl ServePhase {
             (Self::Closing, Outcome::FenceClosed) => {
                 // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
-                if draft.s.wished.begun {
-                    draft.s.wish = None;
+                if draft.s.request_progress.begun {
+                    draft.s.leased_request = None;
                 }
                 draft.fence_closed("upgraded");
             }
@@ -148,7 +148,7 @@ impl ServePhase {
             (Self::Serving, Timer::Drift) => {
                 end_of_pause(draft);
                 // A person's request waits in Serving.
-                match draft.s.wish.is_some() && !draft.rests() {
+                match draft.s.leased_request.is_some() && !draft.rests() {
                     true => draft.enter(Phase::Serving),
                     false => draft.enter(Phase::Checking),
                 }
@@ -175,20 +175,20 @@ impl ServePhase {
         }
     }
 
-    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
-        match news {
-            News::Address => self.address_changed(draft),
-            News::Machine { .. } => self.machine_observed(draft),
-            News::Node { rebooted, .. } => self.node_observed(draft, rebooted),
-            News::NodeGone => self.node_gone(draft),
-            News::Pool {
+    pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
+        match observation {
+            PhaseObservation::Address => self.address_changed(draft),
+            PhaseObservation::Machine { .. } => self.machine_observed(draft),
+            PhaseObservation::Node { rebooted, .. } => self.node_observed(draft, rebooted),
+            PhaseObservation::NodeGone => self.node_gone(draft),
+            PhaseObservation::Pool {
                 retarget,
                 rules,
                 resumed,
                 ..
             } => self.pool_observed(draft, retarget || rules, resumed),
             // No phase of this stage changes anything under the lease; `Closing` only ends a change.
-            News::Ignored => {}
+            PhaseObservation::Ignored => {}
         }
     }
 
@@ -222,7 +222,7 @@ impl ServePhase {
             // It may have been given up, or have lost its owner, since the search for its Node.
             Self::LeaseWait(change) if change.repair => {
                 let now = repair(draft);
-                match now.how == How::Recreate && draft.s.owner().is_none() {
+                match now.how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
                     true => {
                         draft.withdraw();
                         draft.want(now);
@@ -282,7 +282,8 @@ impl ServePhase {
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
             // A change that the pause delayed, and that does not disturb pods, needs no lease.
             Self::LeaseWait(ref change)
-                if (other || (resumed && change.how == How::Restart)) && draft.s.wish.is_none() =>
+                if (other || (resumed && change.how == ChangeStrategy::Restart))
+                    && draft.s.leased_request.is_none() =>
             {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
@@ -299,7 +300,7 @@ impl ServePhase {
         match request {
             Request::Resume { paused } => self.resumed(draft, paused),
             Request::Hold => self.held(draft),
-            Request::Wish => self.wished(draft),
+            Request::Leased => self.start_leased_request(draft),
             Request::Approve => self.approved(draft),
             Request::Abort { by } => self.aborted(draft, &by),
             Request::Granted { wanted } => self.granted(draft, wanted),
@@ -335,7 +336,7 @@ impl ServePhase {
         }
     }
 
-    fn wished(self, draft: &mut Draft<'_>) {
+    fn start_leased_request(self, draft: &mut Draft<'_>) {
         match self {
             Self::Serving => draft.consider(),
             Self::Checking | Self::ApprovalWait(_) | Self::OwnerWait(_) => {
@@ -345,7 +346,7 @@ impl ServePhase {
             Self::LeaseWait(mut change) => {
                 change.how = draft.s.how(ChangeClass::Drain);
                 change.repair = false;
-                match change.how == How::Recreate && draft.s.owner().is_none() {
+                match change.how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
                     true => {
                         draft.withdraw();
                         draft.want(change);
@@ -497,7 +498,7 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
             "the version; the host does not answer ({code}), and its Node has not been Ready for long"
         )];
         draft.want(Change {
-            how: How::Recreate,
+            how: ChangeStrategy::Recreate,
             differs,
             repair: false,
             anew: false,
@@ -520,7 +521,7 @@ pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
 /// Machine that is deleted for it, and a Node to be brought back is still absent.
 fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
     let s = &draft.s;
-    let owned = change.how != How::Recreate || s.owner().is_some();
+    let owned = change.how != ChangeStrategy::Recreate || s.owner().is_some();
     let approved = change.repair || !s.needs_approval();
     let needed = !change.repair || s.node.is_none();
     s.barred().is_none() && owned && approved && needed
@@ -550,11 +551,11 @@ pub(super) fn repair(draft: &Draft<'_>) -> Change {
     let given_up = draft.s.given_up().filter(|_| !draft.s.own_host());
     let (how, why) = match given_up {
         Some(error) => (
-            How::Recreate,
+            ChangeStrategy::Recreate,
             format!("its Node is gone, and the Machine API gave the Machine up: {error}"),
         ),
         None => (
-            How::InPlace,
+            ChangeStrategy::InPlace,
             "its Node is gone, and its kubelet has to register again".to_owned(),
         ),
     };

@@ -33,7 +33,7 @@ pub(super) enum Stage {
 }
 
 /// Observation whose effect depends on the phase.
-pub(super) enum News {
+pub(super) enum PhaseObservation {
     /// The Machine has another address.
     Address,
     /// The Machine was observed.
@@ -76,8 +76,8 @@ pub(super) enum Request {
     },
     /// The machine must stay out of the rollout.
     Hold,
-    /// A person wants something that needs the lease; the record has it as `State::wish`.
-    Wish,
+    /// A person wants something that needs the lease; the record has it as `State::leased_request`.
+    Leased,
     /// A person approves the change.
     Approve,
     /// A person aborts the upgrade.
@@ -201,14 +201,14 @@ impl Draft<'_> {
     }
 
     /// Handles an observation.
-    pub(super) fn saw(&mut self, news: News) {
+    pub(super) fn observe(&mut self, observation: PhaseObservation) {
         match self.stage() {
-            Stage::Provision(phase) => phase.observed(self, news),
-            Stage::Configure(phase) => phase.observed(self, news),
-            Stage::Serve(phase) => phase.observed(self, news),
-            Stage::Drain(phase) => phase.observed(self, news),
-            Stage::Recreate(phase) => phase.observed(self, news),
-            Stage::Ended(phase) => phase.observed(self, news),
+            Stage::Provision(phase) => phase.observed(self, observation),
+            Stage::Configure(phase) => phase.observed(self, observation),
+            Stage::Serve(phase) => phase.observed(self, observation),
+            Stage::Drain(phase) => phase.observed(self, observation),
+            Stage::Recreate(phase) => phase.observed(self, observation),
+            Stage::Ended(phase) => phase.observed(self, observation),
         }
     }
 

@@ -70,10 +70,12 @@ pub struct State {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_for_pause: bool,
     /// Request of a person that needs the lease.
-    pub wish: Option<LeasedRequest>,
-    /// More about [`State::wish`].
-    #[serde(skip_serializing_if = "Wished::is_none")]
-    pub wished: Wished,
+    #[serde(rename = "wish")]
+    pub leased_request: Option<LeasedRequest>,
+    /// More about [`State::leased_request`].
+    #[serde(skip_serializing_if = "RequestProgress::is_none")]
+    #[serde(rename = "wished")]
+    pub request_progress: RequestProgress,
     /// A person approved a change: the one to [`State::approved_for`].
     pub approved: bool,
     /// The version that was desired when a person approved the change to it.
@@ -81,7 +83,7 @@ pub struct State {
     pub approved_for: Option<String>,
     /// Method of the change that the lease is held for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub under_lease: Option<How>,
+    pub under_lease: Option<ChangeStrategy>,
     /// Whether its address changed while it served: the difference is repaired on this machine alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
@@ -169,7 +171,7 @@ pub struct Retried {
 /// When a person's request came, and how far it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Wished {
+pub struct RequestProgress {
     /// Person who asked, and reason. `None`: an older build took the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -184,7 +186,7 @@ pub struct Wished {
     pub begun: bool,
 }
 
-impl Wished {
+impl RequestProgress {
     fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -336,7 +338,7 @@ pub enum LeasedRequest {
 
 /// Method of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
+pub enum ChangeStrategy {
     /// Drain, delete the Machine, wait for its replacement.
     Recreate,
     /// Drain, tear the host down, configure it again.
@@ -351,7 +353,7 @@ pub enum How {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// How.
-    pub how: How,
+    pub how: ChangeStrategy,
     /// What differs, for people.
     pub differs: Vec<String>,
     /// Whether its Node is gone: the host is set up again, even without another difference, so that its kubelet
@@ -538,7 +540,7 @@ impl State {
             return Some(why.clone());
         }
         let from = payload_of(self.version.as_deref()?)?;
-        let fresh = self.first_bring_up() || self.wish == Some(LeasedRequest::Recreate);
+        let fresh = self.first_bring_up() || self.leased_request == Some(LeasedRequest::Recreate);
         if fresh {
             None
         } else {
@@ -549,8 +551,8 @@ impl State {
     /// Whether a change that it needs is barred. A drain installs nothing, and the present version is always allowed.
     #[must_use]
     pub fn barred(&self) -> Option<String> {
-        let changes =
-            self.wish != Some(LeasedRequest::Drain) && (self.differs() || self.wish.is_some());
+        let changes = self.leased_request != Some(LeasedRequest::Drain)
+            && (self.differs() || self.leased_request.is_some());
         let absent = self
             .pool
             .as_ref()
@@ -601,21 +603,21 @@ impl State {
 
     /// Method for a change of `class`, by the pool's strategy and a person's request.
     #[must_use]
-    pub fn how(&self, class: ChangeClass) -> How {
+    pub fn how(&self, class: ChangeClass) -> ChangeStrategy {
         let own = self.own_host();
         let in_place = self
             .pool
             .as_ref()
             .is_some_and(|pool| pool.strategy == Strategy::InPlace);
-        match (self.wish, class) {
+        match (self.leased_request, class) {
             // No controller recreates such a host.
-            (Some(LeasedRequest::Recreate), _) if own => How::InPlace,
-            (None, ChangeClass::Drain | ChangeClass::Replace) if own => How::InPlace,
-            (Some(LeasedRequest::Recreate), _) => How::Recreate,
-            (Some(LeasedRequest::Drain), _) => How::Drain,
-            (None, ChangeClass::Live | ChangeClass::Restart) => How::Restart,
-            (None, ChangeClass::Drain) if in_place => How::InPlace,
-            (None, ChangeClass::Drain | ChangeClass::Replace) => How::Recreate,
+            (Some(LeasedRequest::Recreate), _) if own => ChangeStrategy::InPlace,
+            (None, ChangeClass::Drain | ChangeClass::Replace) if own => ChangeStrategy::InPlace,
+            (Some(LeasedRequest::Recreate), _) => ChangeStrategy::Recreate,
+            (Some(LeasedRequest::Drain), _) => ChangeStrategy::Drain,
+            (None, ChangeClass::Live | ChangeClass::Restart) => ChangeStrategy::Restart,
+            (None, ChangeClass::Drain) if in_place => ChangeStrategy::InPlace,
+            (None, ChangeClass::Drain | ChangeClass::Replace) => ChangeStrategy::Recreate,
         }
     }
 
@@ -628,7 +630,7 @@ impl State {
             .is_some_and(|pool| pool.approval == Approval::Manual);
         let desired = self.desired().map(|desired| &desired.version);
         let approved = self.approved && desired.is_some() && self.approved_for.as_ref() == desired;
-        manual && !approved && self.wish.is_none()
+        manual && !approved && self.leased_request.is_none()
     }
 
     /// Whether the change under the lease began before its approval was required. It continues.
@@ -636,7 +638,7 @@ impl State {
     pub fn began_before_approval(&self) -> bool {
         let changes = matches!(
             self.under_lease,
-            Some(How::Recreate | How::InPlace | How::Restart)
+            Some(ChangeStrategy::Recreate | ChangeStrategy::InPlace | ChangeStrategy::Restart)
         );
         // Restoring a Node needs no approval, and a change that is given up needs none any more.
         let ends = matches!(self.phase, Phase::Undoing | Phase::Closing);
@@ -725,7 +727,8 @@ impl State {
     #[must_use]
     pub fn asked_over_cordon(&self) -> bool {
         // An older build kept no note of the cordon: then every request overrode it.
-        self.wish.is_some() && (self.wished.over_cordon || self.wished.at.is_none())
+        self.leased_request.is_some()
+            && (self.request_progress.over_cordon || self.request_progress.at.is_none())
     }
 
     /// Whether its Node is cordoned, and no token says that dormer did it.
@@ -773,7 +776,7 @@ impl State {
             barred: self.counts() && self.barred().is_some() && !waits,
             cordoned: self.cordoned_by_others() && !rests,
             repair: self.counts() && !rests && (out || self.down.is_some_and(|down| down.long)),
-            wished: self.wish.is_some() || waits,
+            wished: self.leased_request.is_some() || waits,
             not_compared: self.reports_not_compared().cloned(),
         }
     }

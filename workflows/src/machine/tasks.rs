@@ -4,7 +4,7 @@ use super::{
     draft::{Draft, REPAIR_AFTER_MS},
     phase::{Phase, Timer},
     policy,
-    state::{Change, How, Lease},
+    state::{Change, ChangeStrategy, Lease},
 };
 use dormer_engine_core::Command;
 use dormer_proto::{
@@ -270,18 +270,18 @@ impl Draft<'_> {
             node: self.node(),
             token: self.token(),
             over_limit,
-            cordon: change.how != How::Restart,
+            cordon: change.how != ChangeStrategy::Restart,
             guard,
         });
     }
 
-    pub(super) fn evict(&mut self, how: How, force: bool) {
+    pub(super) fn evict(&mut self, how: ChangeStrategy, force: bool) {
         if let Some(node) = self.node() {
             let machine = self.s.machine_ref();
             let token = self.token();
             let guard = Guard {
-                recreate: how == How::Recreate && self.s.down.is_some(),
-                deletes: how == How::Recreate,
+                recreate: how == ChangeStrategy::Recreate && self.s.down.is_some(),
+                deletes: how == ChangeStrategy::Recreate,
                 ..self.guard()
             };
             self.run(Task::Evict {

@@ -2,7 +2,7 @@
 
 use super::{
     phase::Phase,
-    state::{Change, Drain, Halt, How, Lease, LeasedRequest, Retried, State},
+    state::{Change, ChangeStrategy, Drain, Halt, Lease, LeasedRequest, Retried, State},
 };
 use dormer_proto::{
     checks::NodeCheck,
@@ -179,16 +179,19 @@ impl State {
     }
 
     fn asked(&self) -> Option<PendingRequest> {
-        let what = self.wish?;
+        let what = self.leased_request?;
         let how = self.under_lease.filter(|_| self.lease.token().is_some());
         let begun = match what {
-            LeasedRequest::Drain => how == Some(How::Drain),
-            LeasedRequest::Recreate => matches!(how, Some(How::Recreate | How::InPlace)),
+            LeasedRequest::Drain => how == Some(ChangeStrategy::Drain),
+            LeasedRequest::Recreate => matches!(
+                how,
+                Some(ChangeStrategy::Recreate | ChangeStrategy::InPlace)
+            ),
         };
         Some(PendingRequest {
             what,
-            by: self.wished.by.clone(),
-            at: self.wished.at,
+            by: self.request_progress.by.clone(),
+            at: self.request_progress.at,
             begun,
         })
     }

@@ -10,7 +10,7 @@ use crate::common::{
 use dormer_engine_core::Input;
 use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Owner, Section, Signal};
 use dormer_proto::pool::{Approval, PoolSettings};
-use dormer_workflows::machine::{How, Lease, Phase, Timer};
+use dormer_workflows::machine::{ChangeStrategy, Lease, Phase, Timer};
 use expect_test::expect_file;
 
 #[test]
@@ -299,7 +299,7 @@ fn a_changed_strategy_changes_what_is_waited_for() {
     let Phase::LeaseWait(change) = &story.state.phase else {
         panic!("{}", story.state.phase.name());
     };
-    assert_eq!(change.how, How::InPlace);
+    assert_eq!(change.how, ChangeStrategy::InPlace);
     let manual = PoolSettings {
         approval: Approval::Manual,
         ..in_place("v2")

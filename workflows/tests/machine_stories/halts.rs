@@ -116,7 +116,7 @@ fn only_its_removal_ends_the_label() {
     story.tell("the label goes", saw(adopted_fact()));
     assert_eq!(story.names(), ["probe"], "it is looked at anew");
     assert_eq!(
-        story.state.wish, None,
+        story.state.leased_request, None,
         "what was asked for meanwhile is not done later"
     );
 }

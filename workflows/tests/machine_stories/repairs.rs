@@ -9,7 +9,7 @@ use crate::common::{
 use dormer_engine_core::Input;
 use dormer_proto::machine::{MachineFact, Outcome, Section};
 use dormer_proto::pool::PoolSettings;
-use dormer_workflows::machine::{How, Lease, Phase, Timer};
+use dormer_workflows::machine::{ChangeStrategy, Lease, Phase, Timer};
 use expect_test::expect_file;
 
 /// A Node that was deleted by hand, or that the watcher only does not tell of.
@@ -163,7 +163,7 @@ fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
         Phase::LeaseWait(change) => change.repair && change.how == how,
         _ => false,
     };
-    assert!(waits(&story, How::Recreate), "{}", story.text);
+    assert!(waits(&story, ChangeStrategy::Recreate), "{}", story.text);
     // Its Node is there after all: nothing is deleted.
     let asks = story.state.clone();
     let found = Outcome::NodeFound {
@@ -196,10 +196,10 @@ fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
 
     // It is given up while it waits to be set up again. Its position in the queue stays.
     let mut story = without_its_node(wanting("v1"), machine());
-    assert!(waits(&story, How::InPlace), "{}", story.text);
+    assert!(waits(&story, ChangeStrategy::InPlace), "{}", story.text);
     story.text.clear();
     story.tell("it is given up", saw(given_up()));
-    assert!(waits(&story, How::Recreate), "{}", story.text);
+    assert!(waits(&story, ChangeStrategy::Recreate), "{}", story.text);
     assert!(!story.text.contains("request"), "{}", story.text);
 }
 
@@ -239,7 +239,7 @@ fn a_machine_that_is_given_up_no_longer_needs_no_owner() {
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
     story.tell("it is not given up any more", saw(orphan(machine())));
     assert!(
-        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::InPlace),
+        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == ChangeStrategy::InPlace),
         "{}",
         story.text
     );

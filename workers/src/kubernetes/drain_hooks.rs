@@ -14,7 +14,7 @@ const POD_DRAIN: &str = "cluster.x-k8s.io/drain";
 
 /// Request in a pod's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PodWish {
+pub(super) enum DrainBehavior {
     /// It stays, and is not waited for.
     Skip,
     /// It is waited for until it has ended by itself.
@@ -40,14 +40,14 @@ pub(super) fn pre_drain_hook(machine: &MachineRef, object: &DynamicObject) -> Op
 }
 
 /// Request in a pod's label, for machines of Cluster API. Unknown values are ignored, as Cluster API does.
-pub(super) fn wish_of(machine: &MachineRef, pod: &Pod) -> Option<PodWish> {
+pub(super) fn drain_behavior(machine: &MachineRef, pod: &Pod) -> Option<DrainBehavior> {
     let value = pod
         .labels()
         .get(POD_DRAIN)
         .filter(|_| machine.api.is_cluster())?;
     match value.as_str() {
-        "skip" => Some(PodWish::Skip),
-        "wait-completed" => Some(PodWish::WaitCompleted),
+        "skip" => Some(DrainBehavior::Skip),
+        "wait-completed" => Some(DrainBehavior::WaitCompleted),
         _ => None,
     }
 }
