@@ -1,7 +1,7 @@
 //! Read-only endpoints.
 
 use super::{
-    Api, ApiError, dead_letters, lacks,
+    Api, ApiError, dead_letters, prerequisites,
     run_cache::SharedRun,
     story::Story,
     views::{self, names},
@@ -106,7 +106,7 @@ pub(crate) async fn machines(
             .iter_mut()
             .for_each(|it| views::name_reason(it, &names));
     }
-    let lacks = lacks::all(&runs, &api.live);
+    let lacks = prerequisites::all(&runs, &api.live);
     Ok(Json(Machines { items, lacks }))
 }
 

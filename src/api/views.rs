@@ -1,6 +1,6 @@
 //! Conversion of runs into the typed views that API, console and commands share.
 
-use super::{lacks, run_cache::SharedRun};
+use super::{prerequisites, run_cache::SharedRun};
 use crate::live::Live;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
@@ -83,7 +83,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         served,
         created,
     } = state.view();
-    let lacks = lacks::of(run, live);
+    let lacks = prerequisites::of(run, live);
     let status = status(run, live, now);
     let begins = live.begins(&run.id);
     // Of a record that an older build wrote, this process knows what it saw itself.

@@ -20,9 +20,9 @@ use dormer_proto::phase::MachineState;
 use dormer_views::actions::{Action, PAUSE_POOL, RESET, TRUST_HOST_KEY};
 use dormer_views::{
     machine::{self, HaltKind},
+    problem::problem,
     rollout,
     run::{List, Run},
-    trouble::trouble,
 };
 use request::{RequestArgs, RequestBody, Risk};
 use serde_json::Value;
@@ -200,7 +200,7 @@ fn summary(action: &Action, machines: &[machine::Machine]) -> String {
         names.push(&rest);
     }
     let mut codes: Vec<(String, usize)> = Vec::new();
-    for code in machines.iter().filter_map(trouble).map(|it| it.code) {
+    for code in machines.iter().filter_map(problem).map(|it| it.code) {
         match codes.iter_mut().find(|(known, _)| *known == code) {
             Some((_, count)) => *count += 1,
             None => codes.push((code, 1)),

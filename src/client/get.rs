@@ -14,8 +14,8 @@ use super::{
 use clap::{Args, ValueEnum};
 use dormer_profile::suggestion::question;
 use dormer_views::{
-    lacks::Lack,
     machine::{Machine, Machines},
+    prerequisites::MissingPrerequisite,
     rollout::Pool,
     run::{List, QuarantinedRun, Run, Task},
 };
@@ -100,7 +100,7 @@ struct Listing<T> {
     items: Vec<Answer<T>>,
     /// Prerequisites that dormer itself lacks. Only the list of machines has them.
     #[serde(default)]
-    lacks: Vec<Lack>,
+    lacks: Vec<MissingPrerequisite>,
 }
 
 impl Get {
@@ -290,7 +290,7 @@ impl Get {
         if matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
             shown = with_progress(server, shown).await;
         }
-        let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
+        let mut parts: Vec<String> = lacks.iter().map(MissingPrerequisite::sentence).collect();
         parts.push(self.table(shown));
         Ok(parts.join("\n\n"))
     }

@@ -17,9 +17,9 @@ use dormer_views::{
     machine::{HaltKind, Machine, MachineKind},
     moment::{Moment, span},
     numbers::Numbers,
+    problem::{self, Urgency, problem},
     rollout::{Pool, Rollout},
     run::{QuarantinedRun, Run, Task},
-    trouble::{self, Urgency, trouble},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::ffi::OsStr;
@@ -259,7 +259,7 @@ impl Item for Machine {
         Column::new("SINCE", |it| span(it.status.since_seconds)),
         Column::new("AGE", age),
         Column::new("VERSION", |it| optional(&it.version)),
-        Column::new("REASON", |it| optional(&trouble::in_short(it))),
+        Column::new("REASON", |it| optional(&problem::in_short(it))),
         Column::wide("WAITING FOR", |it| optional(&it.waiting_for)),
         Column::wide("ATTEMPT", |it| optional(&it.attempt)),
         Column::wide("DESIRED", |it| optional(&it.desired_version)),
@@ -301,7 +301,7 @@ impl Item for Machine {
     }
 
     fn urgency(&self) -> Option<Urgency> {
-        trouble(self).map(|it| it.urgency)
+        problem(self).map(|it| it.urgency)
     }
 
     fn field(&self, key: &str) -> Option<String> {
@@ -317,7 +317,7 @@ impl Item for Machine {
             "owner" => return self.owner.clone(),
             "template" => template_text(self).to_owned(),
             "zone" => return self.zone.clone(),
-            "code" => return trouble(self).map(|it| it.code),
+            "code" => return problem(self).map(|it| it.code),
             _ => return None,
         })
     }
@@ -378,7 +378,7 @@ impl Progress {
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
         Self {
             numbers: Numbers::of_pool(machines, &rollout.pool),
-            left: trouble::seconds_left(&rollout),
+            left: problem::seconds_left(&rollout),
             rollout,
         }
     }
@@ -401,7 +401,7 @@ impl Item for Progress {
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
         Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
         Column::new("WAITING FOR", |it| {
-            let still = trouble::stands_still(&it.rollout);
+            let still = problem::stands_still(&it.rollout);
             optional(&still.or_else(|| it.rollout.waiting_for.clone()))
         }),
         Column::wide("TOKEN", |it| it.rollout.token.to_string()),
@@ -450,7 +450,7 @@ impl Item for Rollout {
         Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
         Column::new("HOLDER", holders),
         Column::new("WAITING FOR", |it| {
-            let still = trouble::stands_still(it);
+            let still = problem::stands_still(it);
             optional(&still.or_else(|| it.waiting_for.clone()))
         }),
         Column::wide("TOKEN", |it| it.token.to_string()),

@@ -16,13 +16,13 @@ use dormer_proto::{
 };
 use dormer_views::{
     explain,
-    lacks::Lack,
     machine::{Machine, Machines},
     moment::span,
     numbers::{self, Numbers},
+    prerequisites::MissingPrerequisite,
+    problem::{self, Group, Urgency},
     rollout::Rollout,
     run::{DeadLetter, List},
-    trouble::{self, Group, Urgency},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
@@ -53,7 +53,7 @@ pub struct Status {
 /// Answers that the screen is made of.
 struct StatusAnswers {
     machines: Vec<Machine>,
-    lacks: Vec<Lack>,
+    lacks: Vec<MissingPrerequisite>,
     rollouts: Vec<Rollout>,
     /// Machines that are gone: they say how long a turn takes.
     gone: Vec<Machine>,
@@ -185,15 +185,15 @@ impl StatusAnswers {
     }
 
     fn screen(&self) -> Screen<'_> {
-        let groups = trouble::groups(&self.machines);
+        let groups = problem::groups(&self.machines);
         let causes = groups.into_iter().map(|group| {
             let steps = self.steps(&group);
             let machines = group.machines.iter().map(|it| it.name.as_str()).collect();
             let seconds = group.seconds();
             Cause {
-                urgency: group.trouble.urgency.id(),
-                code: group.trouble.code,
-                cause: group.trouble.cause,
+                urgency: group.problem.urgency.id(),
+                code: group.problem.code,
+                cause: group.problem.cause,
                 machines,
                 seconds,
                 steps,
@@ -210,7 +210,7 @@ impl StatusAnswers {
                 updated: Some(progress.numbers.updated),
                 holders: rollout.holders().map(|it| it.name.as_str()).collect(),
                 queue: rollout.queue.len(),
-                stands_still: trouble::stands_still(rollout),
+                stands_still: problem::stands_still(rollout),
                 waiting_for: rollout.waiting_for.as_deref(),
                 seconds_left: progress.left,
             }
@@ -238,8 +238,8 @@ impl StatusAnswers {
 
     fn lines(&self, columns: usize, coloured: bool) -> String {
         let mut lines: Vec<String> = Vec::new();
-        lines.extend(self.lacks.iter().map(Lack::sentence));
-        self.troubles(&mut lines, coloured);
+        lines.extend(self.lacks.iter().map(MissingPrerequisite::sentence));
+        self.problems(&mut lines, coloured);
         let numbers = self.numbers();
         let all = numbers.machines;
         let still: Vec<String> = self
@@ -249,7 +249,7 @@ impl StatusAnswers {
                 Some(format!(
                     "  Rollout {}: {}",
                     it.pool,
-                    trouble::stands_still(it)?
+                    problem::stands_still(it)?
                 ))
             })
             .collect();
@@ -287,7 +287,7 @@ impl StatusAnswers {
         lines.push(format!("  {} of {all} machines serve", numbers.serving));
         lines.extend(self.rollouts.iter().flat_map(|it| self.rollout(it)));
         lines.extend(self.changing());
-        let requests = trouble::requests(&self.machines).into_iter();
+        let requests = problem::requests(&self.machines).into_iter();
         lines.extend(
             requests.map(|(text, names)| format!("  {text}: {}", listed(&names, NAMES_MAX))),
         );
@@ -340,8 +340,8 @@ impl StatusAnswers {
     }
 
     /// Machines with a trouble, by their urgency and cause.
-    fn troubles(&self, lines: &mut Vec<String>, coloured: bool) {
-        let groups = trouble::groups(&self.machines);
+    fn problems(&self, lines: &mut Vec<String>, coloured: bool) {
+        let groups = problem::groups(&self.machines);
         let all = self.numbers().machines;
         for (urgency, heading, style) in [
             (Urgency::Stuck, "STUCK", Style::Bad),
@@ -350,7 +350,7 @@ impl StatusAnswers {
         ] {
             let of: Vec<&Group<'_>> = groups
                 .iter()
-                .filter(|group| group.trouble.urgency == urgency)
+                .filter(|group| group.problem.urgency == urgency)
                 .collect();
             let count: usize = of.iter().map(|group| group.machines.len()).sum();
             if count > 0 {
@@ -378,7 +378,7 @@ impl StatusAnswers {
         lines.push(format!(
             "  {}: {}{}",
             machines_text(names.len()),
-            group.trouble.cause,
+            group.problem.cause,
             for_long(group)
         ));
         lines.push(format!("    {}", listed(&names, NAMES_MAX)));
@@ -429,7 +429,7 @@ impl StatusAnswers {
         let mut phases: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for machine in &self.machines {
             let serving = machine.phase == MachinePhase::Serving;
-            if !serving && trouble::trouble(machine).is_none() {
+            if !serving && problem::problem(machine).is_none() {
                 let names = phases.entry(&machine.phase_text).or_default();
                 names.push(&machine.name);
             }

@@ -12,7 +12,7 @@ use super::{
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout, trouble::Urgency};
+use dormer_views::{any_run::AnyRun, machine::Machine, problem::Urgency, rollout::Rollout};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};

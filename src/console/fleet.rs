@@ -9,15 +9,15 @@ use super::{
     },
     rollouts::rollout_line,
 };
-use dormer_api::{lacks, live::Live, views};
+use dormer_api::{live::Live, prerequisites, views};
 use dormer_proto::phase::{Listed, MachineState};
 use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
     machine::{HaltKind, Machine},
     moment::span,
     numbers::Numbers,
+    problem::{self, Group, Urgency},
     rollout::Rollout,
-    trouble::{self, Group, Urgency},
 };
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
@@ -206,7 +206,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageCo
             h1 { "Fleet" }
             (counts(&all, stuck, snapshot.dead, filter))
         }
-        @for lack in lacks::all(&snapshot.runs, live) {
+        @for lack in prerequisites::all(&snapshot.runs, live) {
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
         (needs(&all, stuck, &rollouts))
@@ -268,10 +268,10 @@ fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
 
 /// Causes of trouble: equal ones once, with their machines and the next step.
 fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
-    let groups = trouble::groups(all.iter().map(|item| &item.machine));
+    let groups = problem::groups(all.iter().map(|item| &item.machine));
     let person: usize = groups
         .iter()
-        .filter(|group| group.trouble.urgency == Urgency::Person)
+        .filter(|group| group.problem.urgency == Urgency::Person)
         .map(|group| group.machines.len())
         .sum();
     let count = |number: usize, what: &str| match number {
@@ -280,7 +280,7 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
     };
     let still: Vec<(&Rollout, String)> = rollouts
         .iter()
-        .filter_map(|it| Some((it, trouble::stands_still(it)?)))
+        .filter_map(|it| Some((it, problem::stands_still(it)?)))
         .collect();
     html! {
         @if groups.is_empty() {
@@ -310,7 +310,7 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
 /// Requests of people that need the lease and are not ended.
 fn requests(all: &[Item]) -> Markup {
     html! {
-        @for (text, names) in trouble::requests(all.iter().map(|item| &item.machine)) {
+        @for (text, names) in problem::requests(all.iter().map(|item| &item.machine)) {
             p.note data-key=(format!("asked-{text}")) {
                 (capital(&text)) ": "
                 @for (at, name) in names.iter().take(NAMES_MAX).enumerate() {
@@ -328,30 +328,30 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
     let first = group.machines.first();
     let rollout = first.and_then(|it| rollouts.iter().find(|rollout| rollout.pool == it.pool));
     let steps = group.steps(rollout);
-    let code = group.trouble.code.as_str();
+    let code = group.problem.code.as_str();
     // Two groups may share a code: the words of the cause tell them apart.
     let words = group
-        .trouble
+        .problem
         .key
         .as_ref()
-        .map(|_| group.trouble.cause.as_str());
+        .map(|_| group.problem.cause.as_str());
     let key = format!(
         "cause-{}-{code}-{}",
-        group.trouble.urgency.id(),
+        group.problem.urgency.id(),
         words.unwrap_or_default()
     );
     let others = group.machines.len().saturating_sub(NAMES_MAX);
     html! {
-        li data-urgency=(group.trouble.urgency.id()) data-key=(key) {
+        li data-urgency=(group.problem.urgency.id()) data-key=(key) {
             div.cause {
-                span.label data-urgency=(group.trouble.urgency.id()) {
-                    @match group.trouble.urgency {
+                span.label data-urgency=(group.problem.urgency.id()) {
+                    @match group.problem.urgency {
                         Urgency::Stuck => "stuck",
                         Urgency::Person => "waits for a person",
                         Urgency::Slow => "slow",
                     }
                 }
-                b { (group.trouble.cause) }
+                b { (group.problem.cause) }
                 @if let Some(button) = for_all(group) { (button) }
             }
             p.names {
@@ -384,7 +384,7 @@ fn for_all(group: &Group<'_>) -> Option<Markup> {
             .collect()
     };
     // A retry meets the same changed key again.
-    if group.trouble.code != "HostKeyChanged" {
+    if group.problem.code != "HostKeyChanged" {
         let failed = machines(&|it| it.state == MachineState::Failed && !it.given_up());
         if let Some(button) = button_for_all(&RETRY, &failed, Weight::Primary) {
             return Some(button);
@@ -579,8 +579,8 @@ mod tests {
             ..machine_in(MachinePhase::Serving)
         };
         let items = [held, machine_in(MachinePhase::Serving)].map(|machine| {
-            let trouble = trouble::trouble(&machine);
-            Item { machine, trouble }
+            let problem = problem::problem(&machine);
+            Item { machine, problem }
         });
         let chips = counts(&items, 0, 0, &Filter::default()).into_string();
         assert!(chips.contains("href=\"/?state=held\""), "{chips}");
@@ -611,8 +611,8 @@ mod tests {
                 }),
                 ..machine_in(MachinePhase::Serving)
             };
-            let trouble = trouble::trouble(&machine);
-            Item { machine, trouble }
+            let problem = problem::problem(&machine);
+            Item { machine, problem }
         };
         let items = [
             held("a", "ann: a disk"),
@@ -648,7 +648,7 @@ mod tests {
         };
         let items = [Item {
             machine,
-            trouble: None,
+            problem: None,
         }];
         let shown = requests(&items).into_string();
         let text = "Drain asked for by ann (a disk), waits for the rollout&#39;s lease: ";
@@ -679,8 +679,8 @@ mod tests {
         };
         let items = ["a", "b", "c"].map(|uid| {
             let machine = failed(uid);
-            let trouble = trouble::trouble(&machine);
-            Item { machine, trouble }
+            let problem = problem::problem(&machine);
+            Item { machine, problem }
         });
         let shown = needs(&items, 3, &[]).into_string();
         assert!(shown.contains("3 machines stuck"), "{shown}");
@@ -709,7 +709,7 @@ mod tests {
                 zone: zone.map(Into::into),
                 ..machine_in(MachinePhase::Serving)
             },
-            trouble: None,
+            problem: None,
         });
         let filter = filter_of(&[("zone", "us-east-1b")]);
         let taken: Vec<bool> = items.iter().map(|it| filter.takes(it, &[])).collect();

@@ -4,7 +4,7 @@ use dormer_api::{SharedRun, live::Live, views};
 use dormer_proto::{id::Timestamp, phase::MachineState};
 use dormer_views::{
     machine::Machine,
-    trouble::{Trouble, Urgency, in_short, trouble},
+    problem::{MachineProblem, Urgency, in_short, problem},
 };
 use std::cmp::Ordering;
 
@@ -49,7 +49,7 @@ impl Column {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) machine: Machine,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) problem: Option<MachineProblem>,
 }
 
 impl Item {
@@ -59,8 +59,8 @@ impl Item {
             return None;
         }
         let machine = views::machine(run, live, now)?;
-        let trouble = trouble(&machine);
-        Some(Self { machine, trouble })
+        let problem = problem(&machine);
+        Some(Self { machine, problem })
     }
 
     /// Whether it does not go on by itself.
@@ -70,12 +70,12 @@ impl Item {
 
     /// Urgency of its trouble.
     pub(super) fn urgency(&self) -> Option<Urgency> {
-        self.trouble.as_ref().map(|it| it.urgency)
+        self.problem.as_ref().map(|it| it.urgency)
     }
 
     /// Code of its trouble.
     pub(super) fn code(&self) -> Option<&str> {
-        self.trouble.as_ref().map(|it| it.code.as_str())
+        self.problem.as_ref().map(|it| it.code.as_str())
     }
 
     /// Order of the list: by `column` or, without one, machines in trouble first, then by state, then by name.
@@ -94,7 +94,7 @@ impl Item {
 
     fn rank(&self) -> (bool, Option<Urgency>, usize) {
         (
-            self.trouble.is_none(),
+            self.problem.is_none(),
             self.urgency(),
             state_rank(&self.machine),
         )
@@ -106,7 +106,7 @@ impl Item {
             return true;
         }
         let machine = &self.machine;
-        let cause = self.trouble.as_ref();
+        let cause = self.problem.as_ref();
         let texts = [
             Some(&machine.name),
             Some(&machine.uid),
@@ -152,8 +152,8 @@ mod tests {
         let mut machine = machine_in(phase);
         machine.name = name.into();
         machine.status.since_seconds = seconds;
-        let trouble = trouble(&machine);
-        Item { machine, trouble }
+        let problem = problem(&machine);
+        Item { machine, problem }
     }
 
     #[test]

@@ -19,10 +19,10 @@ use dormer_views::{
     explain::{self, Explanation, Step},
     machine::Machine,
     moment::{Moment, lasted},
+    problem::{Urgency, problem},
     record::Record,
     rollout::Rollout,
     timeline::{BETWEEN, Episode, Timeline, not_stored},
-    trouble::{Urgency, trouble},
 };
 use maud::{Markup, html};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     } = explanation;
     // An alternative is no further step.
     let (instead, steps): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.instead);
-    let urgency = trouble(machine).map(|it| it.urgency);
+    let urgency = problem(machine).map(|it| it.urgency);
     let bad = urgency == Some(Urgency::Stuck);
     // The code follows the words of the cause; it is set small.
     let small = cause_code.as_ref().map(|code| format!("({code})"));

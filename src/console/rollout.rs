@@ -22,8 +22,8 @@ use dormer_views::{
     moment::{lasted, span},
     numbers::Numbers,
     open_enum::OpenEnum,
+    problem,
     rollout::{LATE, Rollout, Slot},
-    trouble,
 };
 use maud::{Markup, html};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
     } = numbers;
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let others = count(machines.saturating_sub(updated));
-    let still = trouble::stands_still(rollout).is_some();
+    let still = problem::stands_still(rollout).is_some();
     html! {
         section.card aria-labelledby="progress" {
             h2 #progress { "Progress" }
@@ -124,7 +124,7 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
                 @if failed > 0 { (failed) " failed, " }
                 (rollout.unavailable) " of at most " (limit(rollout)) " unavailable. "
                 @if others > 0 && still { "There is no estimate, because the rollout is stopped. " }
-                @else if let Some(left) = trouble::seconds_left(rollout).filter(|_| others > 0) {
+                @else if let Some(left) = problem::seconds_left(rollout).filter(|_| others > 0) {
                     "About " b { (span(left)) } " remain if each machine takes as long as the last ones. "
                 }
                 a href=(format!("/plan?pool={}", rollout.pool)) { "What would change" }

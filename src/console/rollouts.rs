@@ -7,7 +7,7 @@ use super::{
 };
 use axum::extract::State as Of;
 use dormer_api::{Api, ApiError, reads};
-use dormer_views::{machine::Machine, moment::span, numbers::Numbers, rollout::Rollout, trouble};
+use dormer_views::{machine::Machine, moment::span, numbers::Numbers, problem, rollout::Rollout};
 use maud::{Markup, html};
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> PageContent {
 fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     let pool = &rollout.pool;
     let numbers = Numbers::of_pool(machines, pool);
-    let left = trouble::seconds_left(rollout).map(span);
-    let still = trouble::stands_still(rollout);
+    let left = problem::seconds_left(rollout).map(span);
+    let still = problem::stands_still(rollout);
     let stands = still.is_some();
     let waits = still.or_else(|| rollout.waiting_for.clone());
     html! {

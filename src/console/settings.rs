@@ -4,7 +4,7 @@ use super::{
     PageContent, Snapshot,
     page::{Section, or_dash},
 };
-use dormer_api::{Api, lacks, pages::KnownPayload, views};
+use dormer_api::{Api, pages::KnownPayload, prerequisites, views};
 use dormer_views::rollout::Rollout;
 use maud::{Markup, html};
 
@@ -65,7 +65,7 @@ fn refused(api: &Api, snapshot: &Snapshot, pools: &[Rollout]) -> Vec<(String, St
             .into_iter()
             .map(|why| ("Payload".to_owned(), why)),
     );
-    let lacks = lacks::all(&snapshot.runs, api.live());
+    let lacks = prerequisites::all(&snapshot.runs, api.live());
     found.extend(
         lacks
             .iter()

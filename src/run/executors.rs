@@ -1,6 +1,6 @@
 //! Executor of this process's worker, built from its settings.
 
-use super::key::{KeySource, Keyed, Lack, NO_PROGRAM, POLL_EVERY};
+use super::key::{KeySource, Keyed, MissingPrerequisite, NO_PROGRAM, POLL_EVERY};
 use crate::config::{Config, Role};
 use dormer_workers::{
     catalog::Catalog,
@@ -96,7 +96,7 @@ pub(crate) async fn both(
     let host = Keyed::follow(source, config.slots, move |key| {
         let dialer = Arc::clone(&dialer);
         let cluster = Arc::clone(&cluster);
-        let program = program.clone().ok_or_else(|| Lack {
+        let program = program.clone().ok_or_else(|| MissingPrerequisite {
             code: NO_PROGRAM,
             why: NO_PROGRAM_SAID.into(),
         })?;

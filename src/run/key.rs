@@ -137,7 +137,7 @@ fn text_of(bytes: Vec<u8>, location: &str) -> Result<String, String> {
 
 /// Something without which no task can be done on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub(crate) struct MissingPrerequisite {
     /// Code of the failure.
     pub(crate) code: &'static str,
     /// One sentence: the missing prerequisite and its remedy.
@@ -147,7 +147,7 @@ pub(crate) struct Lack {
 /// Executor built from the key, and rebuilt when the key changes. Without the key or another prerequisite its tasks
 /// wait, and report the reason.
 pub(crate) struct Keyed<H> {
-    executor: watch::Receiver<Result<Arc<H>, Lack>>,
+    executor: watch::Receiver<Result<Arc<H>, MissingPrerequisite>>,
     following: JoinHandle<()>,
     /// Permits of attempts that wait here.
     held: Semaphore,
@@ -165,14 +165,14 @@ impl<H: Execute> Keyed<H> {
     pub(crate) async fn follow(
         source: KeySource,
         slots: usize,
-        make: impl Fn(Key) -> Result<H, Lack> + Send + Sync + 'static,
+        make: impl Fn(Key) -> Result<H, MissingPrerequisite> + Send + Sync + 'static,
     ) -> Self {
         let mut known = source.read().await;
         let (tell, executor) = watch::channel(made(&source, &known, &make));
         let following = tokio::spawn(async move {
             loop {
-                let lacking = tell.borrow().is_err();
-                let sooner = if lacking { SOONER } else { 1 };
+                let missing_prerequisite = tell.borrow().is_err();
+                let sooner = if missing_prerequisite { SOONER } else { 1 };
                 sleep(source.poll_every / sooner).await;
                 let now = source.read().await;
                 // A read error does not discard the last key.
@@ -199,8 +199,8 @@ impl<H: Execute> Keyed<H> {
         let mut executor = self.executor.clone();
         Box::pin(async move {
             loop {
-                let lack = executor.borrow_and_update().as_ref().err().cloned();
-                report(lack.map(|lack| lack.why));
+                let missing = executor.borrow_and_update().as_ref().err().cloned();
+                report(missing.map(|missing| missing.why));
                 if executor.changed().await.is_err() {
                     return;
                 }
@@ -214,7 +214,7 @@ impl<H: Execute> Keyed<H> {
         loop {
             match executor.borrow_and_update().as_ref() {
                 Ok(_) => return,
-                Err(lack) => progress.lacks(&lack.why),
+                Err(missing) => progress.lacks(&missing.why),
             }
             if executor.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -226,19 +226,22 @@ impl<H: Execute> Keyed<H> {
 fn made<H>(
     source: &KeySource,
     texts: &Result<KeyTexts, String>,
-    make: &impl Fn(Key) -> Result<H, Lack>,
-) -> Result<Arc<H>, Lack> {
+    make: &impl Fn(Key) -> Result<H, MissingPrerequisite>,
+) -> Result<Arc<H>, MissingPrerequisite> {
     let key = source.parsed(texts.clone());
-    let key = key.map_err(|why| Lack { code: NO_KEY, why });
+    let key = key.map_err(|why| MissingPrerequisite { code: NO_KEY, why });
     let made = key.and_then(make);
-    if let Err(Lack { why, .. }) = &made {
+    if let Err(MissingPrerequisite { why, .. }) = &made {
         tracing::warn!(why, "every machine waits for what its host needs");
     }
     made.map(Arc::new)
 }
 
 /// Failure of an attempt that lacks something: the order is returned.
-pub(crate) fn lacking(Lack { code, why }: Lack, after_ms: u64) -> Failure {
+pub(crate) fn missing_prerequisite(
+    MissingPrerequisite { code, why }: MissingPrerequisite,
+    after_ms: u64,
+) -> Failure {
     let failure = Failure::transient(code, why);
     Failure {
         after_ms: Some(after_ms),
@@ -257,12 +260,12 @@ impl<H: Execute> Execute for Keyed<H> {
         let executor = self.executor.borrow().clone();
         match (executor, self.held.try_acquire()) {
             (Ok(executor), _) => executor.ready(order, progress, time_factor).await,
-            (Err(lack), Err(_)) => Err(lacking(lack, ELSEWHERE_MS)),
-            (Err(lack), Ok(_held)) => {
+            (Err(missing), Err(_)) => Err(missing_prerequisite(missing, ELSEWHERE_MS)),
+            (Err(missing), Ok(_held)) => {
                 let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
                 let come = timeout(max, self.come(progress)).await;
                 let still = || self.executor.borrow().as_ref().err().cloned();
-                come.map_err(|_| lacking(still().unwrap_or(lack), 0))
+                come.map_err(|_| missing_prerequisite(still().unwrap_or(missing), 0))
             }
         }
     }
@@ -271,7 +274,7 @@ impl<H: Execute> Execute for Keyed<H> {
         let executor = self.executor.borrow().clone();
         match executor {
             Ok(executor) => executor.execute(order, progress).await,
-            Err(lack) => Err(lacking(lack, 0)),
+            Err(missing) => Err(missing_prerequisite(missing, 0)),
         }
     }
 }

@@ -25,7 +25,7 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// What to change on the server, or in the settings.
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
-    opened(config, servers, Trouble::Passing, || ()).await
+    opened(config, servers, ConnectFailure::Passing, || ()).await
 }
 
 /// Opens the engine's side of the store for a role that runs on. A console waits for an engine to make it, however long
@@ -39,21 +39,21 @@ pub async fn open_for_role(
     health: &Health,
 ) -> anyhow::Result<Arc<NatsStore>> {
     let waits = || health.tell(CONSOLE, RoleStatus::Waiting(NO_STORE.into()));
-    opened(config, servers, Trouble::NoStore, waits).await
+    opened(config, servers, ConnectFailure::NoStore, waits).await
 }
 
 /// Opens the store; without one, as `no_store` says.
 async fn opened(
     config: &Config,
     servers: &str,
-    no_store: Trouble,
+    no_store: ConnectFailure,
     waits: impl Fn(),
 ) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
     let kind = |error: &store::OpenError| match error {
         store::OpenError::NoStore => no_store,
-        store::OpenError::Connect { lasting: false, .. } => Trouble::Passing,
-        _ => Trouble::Lasting,
+        store::OpenError::Connect { lasting: false, .. } => ConnectFailure::Passing,
+        _ => ConnectFailure::Lasting,
     };
     let opened = patiently(async || NatsStore::open(&options).await, kind, waits).await;
     Ok(Arc::new(opened?))
@@ -103,15 +103,15 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
         keys: config.keys.clone(),
     };
     let kind = |error: &dormer_nats::ConnectError| match error.lasting {
-        true => Trouble::Lasting,
-        false => Trouble::Passing,
+        true => ConnectFailure::Lasting,
+        false => ConnectFailure::Passing,
     };
     Ok(patiently(async || NatsLink::connect(&options).await, kind, || ()).await?)
 }
 
 /// Kind of a failure at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum ConnectFailure {
     /// Another try would fail in the same way.
     Lasting,
     /// The server does not answer yet.
@@ -124,21 +124,21 @@ enum Trouble {
 /// it waits without a limit, and calls `waits`: an engine may be installed an hour later.
 async fn patiently<T, E: std::fmt::Display>(
     open: impl AsyncFn() -> Result<T, E>,
-    kind: impl Fn(&E) -> Trouble,
+    kind: impl Fn(&E) -> ConnectFailure,
     waits: impl Fn(),
 ) -> Result<T, E> {
     let mut until = Instant::now() + CONNECT_FOR;
     loop {
         match open().await {
             Err(error) => match kind(&error) {
-                Trouble::NoStore => {
+                ConnectFailure::NoStore => {
                     waits();
                     until = Instant::now() + CONNECT_FOR;
                 }
-                Trouble::Passing if Instant::now() < until => {
+                ConnectFailure::Passing if Instant::now() < until => {
                     tracing::warn!(%error, "NATS does not answer yet");
                 }
-                Trouble::Passing | Trouble::Lasting => return Err(error),
+                ConnectFailure::Passing | ConnectFailure::Lasting => return Err(error),
             },
             opened => return opened,
         }
@@ -224,19 +224,19 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Number of tries until `patiently` gives up, of a server that fails so `times` times and then lastingly.
-    async fn tries(trouble: Trouble, times: u32) -> (u32, u32) {
+    async fn tries(trouble: ConnectFailure, times: u32) -> (u32, u32) {
         let (tries, told) = (AtomicU32::new(0), AtomicU32::new(0));
         let open = async || {
             let failed = match tries.fetch_add(1, Ordering::Relaxed) < times {
                 true => trouble,
-                false => Trouble::Lasting,
+                false => ConnectFailure::Lasting,
             };
             Err::<(), _>(format!("{failed:?}"))
         };
         let kind = |error: &String| match error.as_str() {
-            "NoStore" => Trouble::NoStore,
-            "Passing" => Trouble::Passing,
-            _ => Trouble::Lasting,
+            "NoStore" => ConnectFailure::NoStore,
+            "Passing" => ConnectFailure::Passing,
+            _ => ConnectFailure::Lasting,
         };
         let waits = || {
             told.fetch_add(1, Ordering::Relaxed);
@@ -247,12 +247,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_starts_is_waited_for_and_a_refused_login_ends_the_start() {
-        assert_eq!(tries(Trouble::Passing, 1_000).await, (31, 0));
-        assert_eq!(tries(Trouble::Lasting, 1_000).await, (1, 0));
+        assert_eq!(tries(ConnectFailure::Passing, 1_000).await, (31, 0));
+        assert_eq!(tries(ConnectFailure::Lasting, 1_000).await, (1, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_console_that_starts_before_any_engine_waits_for_it_without_a_limit() {
-        assert_eq!(tries(Trouble::NoStore, 5_000).await, (5_001, 5_000));
+        assert_eq!(tries(ConnectFailure::NoStore, 5_000).await, (5_001, 5_000));
     }
 }

@@ -1,6 +1,6 @@
 //! Executor that begins nothing while another process may have taken this one's Lease.
 
-use super::{key::Lack, key::lacking, store_lease::Proof};
+use super::{key::MissingPrerequisite, key::missing_prerequisite, store_lease::Proof};
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use dormer_workers::{
     execute::{Execute, READY_MS_MAX},
@@ -25,9 +25,9 @@ impl<X> WhileHeld<X> {
         Self { executor, proof }
     }
 
-    fn lack(&self) -> Lack {
+    fn missing(&self) -> MissingPrerequisite {
         let seconds = self.proof.age().as_secs();
-        Lack {
+        MissingPrerequisite {
             code: NOT_PROVEN,
             why: format!(
                 "this dormer has not read its Lease from the API server for {seconds} s; another one may have taken over. \
@@ -45,10 +45,10 @@ impl<X: Execute> Execute for WhileHeld<X> {
         time_factor: f64,
     ) -> Result<(), Failure> {
         if !self.proof.is_fresh() {
-            progress.lacks(&self.lack().why);
+            progress.lacks(&self.missing().why);
             let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
             let fresh = timeout(max, self.proof.fresh()).await;
-            fresh.map_err(|_| lacking(self.lack(), 0))?;
+            fresh.map_err(|_| missing_prerequisite(self.missing(), 0))?;
         }
         self.executor.ready(order, progress, time_factor).await
     }
@@ -60,7 +60,7 @@ impl<X: Execute> Execute for WhileHeld<X> {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         // A check may have waited since.
         if !self.proof.is_fresh() {
-            return Err(lacking(self.lack(), 0));
+            return Err(missing_prerequisite(self.missing(), 0));
         }
         self.executor.execute(order, progress).await
     }

@@ -643,7 +643,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         69,
         "all that other people and the network do, for days, by seed",
         &[(
-            "src/lab/bench/fleet/trouble.rs",
+            "src/lab/bench/fleet/chaos.rs",
             "never_more_nodes_are_taken_than_may_be_whatever_people_do",
         )],
     ),
@@ -858,7 +858,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "a_host_is_torn_down_and_rebooted_under_its_own_lease_alone",
             ),
             (
-                "src/lab/bench/fleet/trouble.rs",
+                "src/lab/bench/fleet/chaos.rs",
                 "what_was_found_once_stays_mended",
             ),
         ],

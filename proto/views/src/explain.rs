@@ -7,10 +7,10 @@ mod advice;
 mod failing;
 mod groups;
 mod outdated;
+pub mod problem;
 mod short;
 mod situation;
 mod step;
-pub mod trouble;
 
 pub use advice::{host_cure, is_connection, steps};
 pub use failing::{LastFailure, cause, failure_in, step_text};
@@ -30,10 +30,10 @@ use dormer_proto::{
     phase::{MachinePhase, MachineState},
 };
 use failing::{Failing, failing, in_few_words, is_time_up};
+use problem::{Trouble, Urgency};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use situation::waits_for;
-use trouble::{Trouble, Urgency};
 
 /// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
@@ -108,9 +108,9 @@ pub fn explanation(
     last_failure: Option<&LastFailure>,
     rollout: Option<&Rollout>,
 ) -> Explanation {
-    let trouble = trouble::trouble(machine).or_else(|| trouble::in_rollout(machine, rollout?));
+    let problem = problem::problem(machine).or_else(|| problem::in_rollout(machine, rollout?));
     let failing = failing(machine, last_failure);
-    let known = known_cause(machine, trouble.as_ref(), failing.as_ref());
+    let known = known_cause(machine, problem.as_ref(), failing.as_ref());
     let phase = match &machine.failure {
         Some(failure) => Some(format!("while {}", failure.phase_text)),
         None => machine.phase_beside_state().map(str::to_owned),
@@ -131,14 +131,14 @@ pub fn explanation(
         text.is_none() || text != cause.as_deref()
     });
     // Of a step that failed the cause is the failure.
-    if let Some(usual) = trouble::usual_of_late(machine) {
+    if let Some(usual) = problem::usual_of_late(machine) {
         let usual = span(usual);
         let said = format!("usually {usual}");
         if !cause.as_ref().is_some_and(|it| it.contains(&said)) {
             details.push(format!("This step usually takes {usual}."));
         }
     }
-    let halted_seconds = trouble
+    let halted_seconds = problem
         .as_ref()
         .filter(|_| machine.halt.is_some())
         .and_then(|it| it.seconds(machine));
@@ -157,7 +157,7 @@ pub fn explanation(
         cause_code: known.and_then(|it| it.code),
         cause,
         next,
-        urgency: trouble.as_ref().map(|it| it.urgency.into()),
+        urgency: problem.as_ref().map(|it| it.urgency.into()),
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
         halted: machine.halt.is_some(),
@@ -166,9 +166,9 @@ pub fn explanation(
             .phase_since
             .map(|_| machine.phase_seconds())
             .filter(|seconds| *seconds < machine.status.since_seconds),
-        code: trouble.map(|it| it.code),
+        code: problem.map(|it| it.code),
         steps: steps(machine, rollout),
-        heals_by: trouble::heals_by(machine),
+        heals_by: problem::heals_by(machine),
         details,
         why: paragraph(machine, last_failure, rollout),
     }
@@ -190,18 +190,18 @@ struct KnownCause {
 /// waits.
 fn known_cause(
     machine: &Machine,
-    trouble: Option<&Trouble>,
+    problem: Option<&Trouble>,
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
     // A phase that waits for a person has a cause of its own.
     let is_late = |it: &&Trouble| machine.phase.id() == it.code && it.urgency != Urgency::Person;
     // The present attempt says more than the failure before the retry.
     let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
-    let is_retried = trouble::is_retried(machine);
+    let is_retried = problem::is_retried(machine);
     let failing = failing.filter(|_| attempted || !is_retried);
     let retried_first = !is_retried || !attempted;
-    let trouble_first = trouble.filter(|it| !is_late(it) && !is_time_up(machine) && retried_first);
-    let of_trouble = |it: &Trouble| KnownCause {
+    let problem_first = problem.filter(|it| !is_late(it) && !is_time_up(machine) && retried_first);
+    let of_problem = |it: &Trouble| KnownCause {
         text: it.cause.clone(),
         code: it
             .cause
@@ -223,10 +223,10 @@ fn known_cause(
             next: it.next.clone(),
         }
     };
-    trouble_first
-        .map(of_trouble)
+    problem_first
+        .map(of_problem)
         .or_else(|| failing.map(of_attempt))
-        .or_else(|| trouble.map(of_trouble))
+        .or_else(|| problem.map(of_problem))
 }
 
 impl Explanation {
@@ -331,7 +331,7 @@ fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     if serves && steps.is_empty() || machine.state == MachineState::Gone {
         return "There is nothing to do.".into();
     }
-    let heals_by = trouble::heals_by(machine);
+    let heals_by = problem::heals_by(machine);
     let prose = steps.iter().map(Step::prose);
     let prose: Vec<String> = prose.collect();
     let prose = prose.join(" ");

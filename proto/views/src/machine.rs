@@ -1,9 +1,9 @@
 //! View of a Windows machine, for API, console and commands.
 
 use crate::{
-    lacks::Lack,
     moment::Moment,
     open_enum::OpenEnum,
+    prerequisites::MissingPrerequisite,
     run::{RunStatus, Task, TaskFailure, TaskPhase},
 };
 use dormer_proto::{
@@ -450,5 +450,5 @@ pub struct Machines {
     pub items: Vec<Machine>,
     /// Prerequisites that dormer lacks, the one with the most waiting machines first.
     #[serde(default)]
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<MissingPrerequisite>,
 }

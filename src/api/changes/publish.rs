@@ -36,7 +36,7 @@ const BATCH_MAX: usize = 256;
 const RECONCILE_TRIES: usize = 16;
 
 /// Reason for which publishing stopped.
-type Trouble = String;
+type StopReason = String;
 
 /// Publishes every change to the stream until cancelled. A failure is logged once, and publishing is tried again.
 pub async fn run_publisher(api: Arc<Api>, stream: NatsChanges) -> Infallible {
@@ -46,7 +46,7 @@ pub async fn run_publisher(api: Arc<Api>, stream: NatsChanges) -> Infallible {
         known: BTreeMap::new(),
         last: 0,
     };
-    let mut said: Option<Trouble> = None;
+    let mut said: Option<StopReason> = None;
     loop {
         let trouble = publisher.follow(&mut said).await;
         if said.as_ref() != Some(&trouble) {
@@ -68,7 +68,7 @@ struct Publisher {
 
 impl Publisher {
     /// Compares everything once, then follows the changes until a failure. The answer is the reason.
-    async fn follow(&mut self, said: &mut Option<Trouble>) -> Trouble {
+    async fn follow(&mut self, said: &mut Option<StopReason>) -> StopReason {
         // Subscribes before it compares, so that no change is lost between the two.
         let api = Arc::clone(&self.api);
         let mut incoming = api.changes.join(&api).await;
@@ -105,7 +105,7 @@ impl Publisher {
 
     /// Compares everything again if the stream differs from what this process knows: it was emptied or lost, or other
     /// publishers wrote changes that this process has not seen.
-    async fn check(&mut self) -> Result<(), Trouble> {
+    async fn check(&mut self) -> Result<(), StopReason> {
         let (runs, last) = self.stream.extent().await.map_err(|e| e.to_string())?;
         if last < self.last || usize::try_from(runs) != Ok(self.known.len()) {
             self.compare().await?;
@@ -114,7 +114,7 @@ impl Publisher {
     }
 
     /// Reads the stream, then the store, and publishes the differences.
-    async fn compare(&mut self) -> Result<(), Trouble> {
+    async fn compare(&mut self) -> Result<(), StopReason> {
         let StreamContents {
             runs: published,
             full,
@@ -163,7 +163,7 @@ impl Publisher {
     }
 
     /// Publishes these changes. Each run occurs once.
-    async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
+    async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), StopReason> {
         let mut news = Vec::new();
         let mut unclear = Vec::new();
         for change in changes {
@@ -211,7 +211,7 @@ impl Publisher {
     /// Replaces a run's message in the stream by the store leader's state. The stream is read first, so the store's
     /// answer is not older than the message. The replacement therefore goes forward, or follows a store that went
     /// back.
-    async fn reconcile(&mut self, run: &RunId) -> Result<(), Trouble> {
+    async fn reconcile(&mut self, run: &RunId) -> Result<(), StopReason> {
         let lost = |error: StoreError| error.to_string();
         for _ in 0..RECONCILE_TRIES {
             let published = self.stream.one(run).await.map_err(lost)?;
@@ -255,7 +255,7 @@ impl Publisher {
     }
 
     /// State of a run on the store's leader: its record, or that it is forgotten. `None`: this build cannot read it.
-    async fn now(&self, run: &RunId) -> Result<Option<Change>, Trouble> {
+    async fn now(&self, run: &RunId) -> Result<Option<Change>, StopReason> {
         use axum::http::StatusCode;
         let found = match self.api.run_cache.one(run).await {
             Ok(found) => found,

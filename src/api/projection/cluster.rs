@@ -34,9 +34,9 @@ const NOTE_BYTES_MAX: usize = 1_000;
 
 /// Failure and remedy in one sentence for all objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Trouble(String);
+pub(super) struct ApiFailure(String);
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ApiFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     /// WindowsMachines of this dormer in the cluster, with their status.
-    pub(super) async fn list_machines(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+    pub(super) async fn list_machines(&self) -> Result<BTreeMap<ObjectKey, Value>, ApiFailure> {
         let api = Api::all_with(self.client.clone(), &resource(Kind::Machine));
         let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
         let params = ListParams::default().labels(&label).limit(PAGE);
@@ -77,7 +77,7 @@ impl Cluster {
 
     /// WindowsPools that people created, with their status. A pool without a spec is an earlier build's: the API
     /// server accepts no status for it.
-    pub(super) async fn list_pools(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+    pub(super) async fn list_pools(&self) -> Result<BTreeMap<ObjectKey, Value>, ApiFailure> {
         let resource = resource(Kind::Pool);
         let api = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let params = ListParams::default().limit(PAGE);
@@ -89,7 +89,7 @@ impl Cluster {
         kind: Kind,
         api: Api<DynamicObject>,
         mut params: ListParams,
-    ) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+    ) -> Result<BTreeMap<ObjectKey, Value>, ApiFailure> {
         let mut all = BTreeMap::new();
         loop {
             let page = within(api.list(&params))
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Writes the object. Of a pool, which people own, only the status is written, and only if the pool exists.
-    pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
+    pub(super) async fn put(&self, object: &Object) -> Result<(), ApiFailure> {
         let kind = object.object_key.kind;
         let api = self.objects(&object.object_key);
         let patch = self.patch_status(&api, object).await;
@@ -154,7 +154,7 @@ impl Cluster {
     }
 
     /// Deletes the object of a machine that is gone.
-    pub(super) async fn remove(&self, object_key: &ObjectKey) -> Result<(), Trouble> {
+    pub(super) async fn remove(&self, object_key: &ObjectKey) -> Result<(), ApiFailure> {
         let api = self.objects(object_key);
         match within(api.delete(&object_key.name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
@@ -164,7 +164,11 @@ impl Cluster {
     }
 
     /// Writes dormer's condition on a Node, and no other.
-    pub(super) async fn on_node(&self, node: &str, condition: &Condition) -> Result<(), Trouble> {
+    pub(super) async fn on_node(
+        &self,
+        node: &str,
+        condition: &Condition,
+    ) -> Result<(), ApiFailure> {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         let patch = json!({"status": {"conditions": [condition.json(None)]}});
         let params = PatchParams {
@@ -174,7 +178,7 @@ impl Cluster {
         match within(api.patch_status(node, &params, &Patch::Strategic(patch))).await {
             Ok(_) => Ok(()),
             Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
-            Err(error) => Err(trouble("patch the status of", "Nodes", &error)),
+            Err(error) => Err(api_failure("patch the status of", "Nodes", &error)),
         }
     }
 
@@ -184,7 +188,7 @@ impl Cluster {
         name: &str,
         condition: &Condition,
         now: Timestamp,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ApiFailure> {
         let gvk = GroupVersionKind::gvk("operators.coreos.com", "v2", "OperatorCondition");
         let resource = ApiResource::from_gvk(&gvk);
         let api: Api<DynamicObject> =
@@ -197,11 +201,11 @@ impl Cluster {
         let done = within(api.patch(name, &params, &Patch::Merge(patch))).await;
         let what = format!("the OperatorCondition {name}");
         done.map(drop)
-            .map_err(|error| trouble("patch", &what, &error))
+            .map_err(|error| api_failure("patch", &what, &error))
     }
 
     /// Writes an Event. An existing one of this name has the same content.
-    pub(super) async fn tell(&self, tale: &EventText) -> Result<(), Trouble> {
+    pub(super) async fn tell(&self, tale: &EventText) -> Result<(), ApiFailure> {
         let gvk = GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
         let api: Api<DynamicObject> = Api::namespaced_with(
             self.client.clone(),
@@ -211,7 +215,7 @@ impl Cluster {
         match within(api.create(&PostParams::default(), &self.event(tale))).await {
             Ok(_) => Ok(()),
             Err(Failed::Kube(error)) if is(&error, 409) => Ok(()),
-            Err(error) => Err(trouble("create", "Events", &error)),
+            Err(error) => Err(api_failure("create", "Events", &error)),
         }
     }
 
@@ -310,18 +314,18 @@ pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-fn sentence(verb: &str, kind: Kind, failed: &Failed) -> Trouble {
+fn sentence(verb: &str, kind: Kind, failed: &Failed) -> ApiFailure {
     match failed {
-        Failed::Kube(error) if is(error, 404) => Trouble(format!(
+        Failed::Kube(error) if is(error, 404) => ApiFailure(format!(
             "the cluster has no CRD for {}s, so `kubectl get` does not show them: kubectl apply \
              -f deploy/crd.yaml",
             kind.name()
         )),
-        _ => trouble(verb, &format!("{}s", kind.name()), failed),
+        _ => api_failure(verb, &format!("{}s", kind.name()), failed),
     }
 }
 
-pub(super) fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
+pub(super) fn api_failure(verb: &str, what: &str, failed: &Failed) -> ApiFailure {
     let why = match failed {
         Failed::Silent => "the API server did not answer within 10 s".to_owned(),
         Failed::Kube(error) if is(error, 403) => {
@@ -329,5 +333,5 @@ pub(super) fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
         }
         Failed::Kube(error) => error.to_string(),
     };
-    Trouble(format!("cannot {verb} {what}: {why}"))
+    ApiFailure(format!("cannot {verb} {what}: {why}"))
 }

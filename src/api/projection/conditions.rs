@@ -7,7 +7,7 @@ use dormer_proto::{
     phase::{Listed, MachineState},
     pool::with_remedy,
 };
-use dormer_views::{lacks::Lack, moment::time};
+use dormer_views::{moment::time, prerequisites::MissingPrerequisite};
 use dormer_workers::kubernetes::keys::CONDITION as ON_NODES;
 use dormer_workflows::{State, machine, rollout};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub(super) struct Context<'a> {
     /// Minor version of the API server.
     pub(super) server: Option<u32>,
     /// Prerequisites that dormer itself lacks.
-    pub(super) lacks: &'a [Lack],
+    pub(super) lacks: &'a [MissingPrerequisite],
 }
 
 /// Conditions of a pool: four named as a ClusterOperator's, three that GitOps tools read, and whether a rollback
@@ -287,7 +287,11 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
     }
 }
 
-fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) -> Condition {
+fn degraded(
+    view: &rollout::View,
+    machines: &[machine::View],
+    lacks: &[MissingPrerequisite],
+) -> Condition {
     if let Some(lack) = lacks.first() {
         return Condition::new("Degraded", true, "DormerLacks", lack.sentence());
     }

@@ -1,7 +1,7 @@
 //! EndpointSlices of the nodes' windows_exporter, for a Service without a selector. They are maintained while that
 //! Service exists (`deploy/monitoring/windows-exporter.yaml`).
 
-use super::cluster::{Cluster, Failed, MANAGER, Trouble, is, object, trouble, within};
+use super::cluster::{ApiFailure, Cluster, Failed, MANAGER, api_failure, is, object, within};
 use crate::SharedRun;
 use dormer_proto::phase::MachineState;
 use dormer_workers::kubernetes::EXPORTER as SERVICE;
@@ -62,17 +62,23 @@ impl Cluster {
 
     /// Endpoints of dormer's slices in the cluster, by name. `None`: the Service does not exist, so nothing scrapes
     /// the nodes.
-    pub(super) async fn slices(&self) -> Result<Option<BTreeMap<String, Value>>, Trouble> {
+    pub(super) async fn slices(&self) -> Result<Option<BTreeMap<String, Value>>, ApiFailure> {
         let services: Api<k8s_openapi::api::core::v1::Service> =
             Api::namespaced(self.client.clone(), &self.namespace);
         match within(services.get_opt(SERVICE)).await {
             Ok(None) => return Ok(None),
             Ok(Some(_)) => {}
-            Err(error) => return Err(trouble("get", "the Service of the nodes' metrics", &error)),
+            Err(error) => {
+                return Err(api_failure(
+                    "get",
+                    "the Service of the nodes' metrics",
+                    &error,
+                ));
+            }
         }
         let label = format!("kubernetes.io/service-name={SERVICE},{}={}", OURS.0, OURS.1);
         let found = within(self.slice_api().list(&ListParams::default().labels(&label))).await;
-        let found = found.map_err(|error| trouble("list", "EndpointSlices", &error))?;
+        let found = found.map_err(|error| api_failure("list", "EndpointSlices", &error))?;
         let slices = found.items.into_iter().map(|slice| {
             let endpoints = slice.data["endpoints"].clone();
             let endpoints = if endpoints.is_null() {
@@ -86,7 +92,7 @@ impl Cluster {
     }
 
     /// Writes a slice.
-    pub(super) async fn put_slice(&self, name: &str, endpoints: &Value) -> Result<(), Trouble> {
+    pub(super) async fn put_slice(&self, name: &str, endpoints: &Value) -> Result<(), ApiFailure> {
         let slice = object(json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": name, "namespace": self.namespace, "labels": {
@@ -101,15 +107,15 @@ impl Cluster {
         let params = PatchParams::apply(MANAGER).force();
         let put = within(self.slice_api().patch(name, &params, &Patch::Apply(&slice))).await;
         put.map(drop)
-            .map_err(|error| trouble("patch", "EndpointSlices", &error))
+            .map_err(|error| api_failure("patch", "EndpointSlices", &error))
     }
 
     /// Deletes a slice without nodes.
-    pub(super) async fn remove_slice(&self, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn remove_slice(&self, name: &str) -> Result<(), ApiFailure> {
         match within(self.slice_api().delete(name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
             Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
-            Err(error) => Err(trouble("delete", "EndpointSlices", &error)),
+            Err(error) => Err(api_failure("delete", "EndpointSlices", &error)),
         }
     }
 }

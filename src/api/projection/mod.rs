@@ -13,11 +13,11 @@ mod v1alpha1;
 #[cfg(test)]
 mod v1alpha1_pool;
 
-use crate::{Api, ApiError, SharedRun, lacks};
-use cluster::{Cluster, Trouble};
+use crate::{Api, ApiError, SharedRun, prerequisites};
+use cluster::{ApiFailure, Cluster};
 use conditions::{Condition, Context};
 use dormer_proto::id::Timestamp;
-use dormer_views::lacks::Lack;
+use dormer_views::prerequisites::MissingPrerequisite;
 use futures::{StreamExt, stream};
 use objects::{Kind, Object, ObjectKey};
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub async fn run_projection(
         again.tick().await;
         match api.snapshot().await {
             Ok((runs, _, now)) => {
-                let lacks = lacks::all(&runs, api.live());
+                let lacks = prerequisites::all(&runs, api.live());
                 projector.project(&runs, &lacks, now).await;
             }
             Err(error) => projector.silent(&error, api.now()).await,
@@ -85,7 +85,7 @@ struct Projector {
     /// Pause after the next read, should it fail.
     pause: Duration,
     /// Errors of the last read.
-    unread: BTreeSet<Trouble>,
+    unread: BTreeSet<ApiFailure>,
     /// Conditions written on Nodes, by the Node's UID.
     nodes: BTreeMap<String, Condition>,
     upgradeable: Option<Condition>,
@@ -93,7 +93,7 @@ struct Projector {
     /// Minor version of the API server.
     server: Option<u32>,
     silent: u32,
-    troubles: BTreeSet<Trouble>,
+    failures: BTreeSet<ApiFailure>,
 }
 
 impl Projector {
@@ -111,36 +111,36 @@ impl Projector {
             sent: events::SentEvents::default(),
             server: None,
             silent: 0,
-            troubles: BTreeSet::new(),
+            failures: BTreeSet::new(),
         }
     }
 
-    async fn project(&mut self, runs: &[SharedRun], lacks: &[Lack], now: Timestamp) {
+    async fn project(&mut self, runs: &[SharedRun], lacks: &[MissingPrerequisite], now: Timestamp) {
         self.silent = 0;
         if Instant::now() >= self.read_again {
             self.read().await;
         }
         // A read that failed is a problem until one succeeds.
-        let mut troubles = self.unread.clone();
+        let mut failures = self.unread.clone();
         let beside = Context {
             server: self.server,
             lacks,
         };
         let wanted = objects::of(runs, &self.settings.namespace, beside);
-        self.write_objects(wanted, now, &mut troubles).await;
-        self.write_nodes(runs, &mut troubles).await;
-        self.write_slices(runs, &mut troubles).await;
-        self.write_operator(runs, now, &mut troubles).await;
+        self.write_objects(wanted, now, &mut failures).await;
+        self.write_nodes(runs, &mut failures).await;
+        self.write_slices(runs, &mut failures).await;
+        self.write_operator(runs, now, &mut failures).await;
         for event in self.sent.news(runs, now, &self.settings) {
-            troubles.extend(self.cluster.tell(&event).await.err());
+            failures.extend(self.cluster.tell(&event).await.err());
         }
-        self.say(troubles);
+        self.say(failures);
     }
 
     /// Reads the objects that others may have changed. A read that fails is repeated soon: until one succeeds, no object
     /// is written. Right after a release is installed its kinds exist, but the API server does not serve them yet.
     async fn read(&mut self) {
-        let mut troubles = BTreeSet::new();
+        let mut failures = BTreeSet::new();
         if let Some(minor) = self.cluster.minor().await {
             self.server = Some(minor);
         }
@@ -152,32 +152,32 @@ impl Projector {
             (Ok(machines), Ok(pools)) => {
                 self.written = Some(machines.into_iter().chain(pools).collect());
             }
-            (machines, pools) => troubles.extend(machines.err().into_iter().chain(pools.err())),
+            (machines, pools) => failures.extend(machines.err().into_iter().chain(pools.err())),
         }
         match self.cluster.slices().await {
             Ok(slices) => self.slices = slices,
-            Err(trouble) => {
+            Err(failure) => {
                 self.slices = None;
-                troubles.insert(trouble);
+                failures.insert(failure);
             }
         }
         // A removed condition is written again.
         self.nodes.clear();
         let every = self.settings.read_every;
-        let (wait, pause) = match troubles.is_empty() {
+        let (wait, pause) = match failures.is_empty() {
             true => (every, POLL_EVERY),
             false => (self.pause.min(every), (self.pause * 2).min(every)),
         };
         self.read_again = Instant::now() + wait;
         self.pause = pause;
-        self.unread = troubles;
+        self.unread = failures;
     }
 
     async fn write_objects(
         &mut self,
         wanted: Vec<Object>,
         now: Timestamp,
-        troubles: &mut BTreeSet<Trouble>,
+        failures: &mut BTreeSet<ApiFailure>,
     ) {
         let Some(written) = &mut self.written else {
             return;
@@ -189,7 +189,7 @@ impl Projector {
             // The administrator applies the CRD, and expects objects at once.
             match self.cluster.list_pools().await {
                 Ok(pools) => written.extend(pools),
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
         for mut object in wanted {
@@ -220,18 +220,18 @@ impl Projector {
                     let kept = object.kept();
                     written.insert(object.object_key, kept);
                 }
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
         for object_key in stale {
             match self.cluster.remove(&object_key).await {
                 Ok(()) => drop(written.remove(&object_key)),
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
     }
 
-    async fn write_nodes(&mut self, runs: &[SharedRun], troubles: &mut BTreeSet<Trouble>) {
+    async fn write_nodes(&mut self, runs: &[SharedRun], failures: &mut BTreeSet<ApiFailure>) {
         let wanted = conditions::of_nodes(runs);
         self.nodes.retain(|uid, _| wanted.contains_key(uid));
         let due: Vec<_> = wanted
@@ -247,13 +247,13 @@ impl Projector {
         while let Some((uid, condition, done)) = put.next().await {
             match done {
                 Ok(()) => drop(self.nodes.insert(uid, condition)),
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
     }
 
     /// Writes the EndpointSlices of the nodes' exporters, if their Service exists.
-    async fn write_slices(&mut self, runs: &[SharedRun], troubles: &mut BTreeSet<Trouble>) {
+    async fn write_slices(&mut self, runs: &[SharedRun], failures: &mut BTreeSet<ApiFailure>) {
         let Some(written) = &mut self.slices else {
             return;
         };
@@ -269,13 +269,13 @@ impl Projector {
             }
             match self.cluster.put_slice(&name, &endpoints).await {
                 Ok(()) => drop(written.insert(name, endpoints)),
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
         for name in stale {
             match self.cluster.remove_slice(&name).await {
                 Ok(()) => drop(written.remove(&name)),
-                Err(trouble) => drop(troubles.insert(trouble)),
+                Err(failure) => drop(failures.insert(failure)),
             }
         }
     }
@@ -285,7 +285,7 @@ impl Projector {
         &mut self,
         runs: &[SharedRun],
         now: Timestamp,
-        troubles: &mut BTreeSet<Trouble>,
+        failures: &mut BTreeSet<ApiFailure>,
     ) {
         let Some(name) = &self.settings.operator_condition else {
             return;
@@ -296,7 +296,7 @@ impl Projector {
         }
         match self.cluster.on_operator(name, &condition, now).await {
             Ok(()) => self.upgradeable = Some(condition),
-            Err(trouble) => drop(troubles.insert(trouble)),
+            Err(failure) => drop(failures.insert(failure)),
         }
     }
 
@@ -309,7 +309,7 @@ impl Projector {
         let Some(written) = &mut self.written else {
             return;
         };
-        let mut troubles = BTreeSet::new();
+        let mut failures = BTreeSet::new();
         let pools = written
             .iter_mut()
             .filter(|(object_key, _)| object_key.kind == Kind::Pool);
@@ -320,20 +320,20 @@ impl Projector {
                 owner: None,
                 status: status.clone(),
             };
-            troubles.extend(self.cluster.put(&object).await.err());
+            failures.extend(self.cluster.put(&object).await.err());
         }
-        self.say(troubles);
+        self.say(failures);
     }
 
     /// Logs each failure when it begins and when it ends.
-    fn say(&mut self, troubles: BTreeSet<Trouble>) {
-        for new in troubles.difference(&self.troubles) {
+    fn say(&mut self, failures: BTreeSet<ApiFailure>) {
+        for new in failures.difference(&self.failures) {
             tracing::warn!("{new}");
         }
-        for over in self.troubles.difference(&troubles) {
+        for over in self.failures.difference(&failures) {
             tracing::info!("resolved: {over}");
         }
-        self.troubles = troubles;
+        self.failures = failures;
     }
 }
 
@@ -383,10 +383,10 @@ mod tests {
         for expected in [1, 1, 1, 0] {
             projector.project(&[], &[], Timestamp(0)).await;
             assert_eq!(
-                projector.troubles.len(),
+                projector.failures.len(),
                 expected,
                 "{:?}",
-                projector.troubles
+                projector.failures
             );
             assert_eq!(projector.written.is_some(), expected == 0);
             tokio::time::advance(POLL_EVERY).await;

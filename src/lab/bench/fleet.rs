@@ -1,11 +1,11 @@
 //! `dormer bench fleet`: time until a whole fleet serves, on a virtual clock, so that processor time costs no
 //! simulated time and the ratios measure waiting.
 
+mod chaos;
 mod over_nats;
 #[cfg(test)]
 mod scenarios;
 mod stage;
-mod trouble;
 
 use anyhow::Context;
 use clap::Args;
@@ -109,7 +109,7 @@ struct Figures {
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(options.machines > 0, "--machines 0: it must be at least 1");
     if options.trouble {
-        return trouble::run(&options);
+        return chaos::run(&options);
     }
     anyhow::ensure!(
         (0.0..=0.9).contains(&options.dead),

@@ -1,7 +1,7 @@
 //! What a Windows host sends, and what the program on it reads.
 
 use bytes::Bytes;
-use dormer_host::{arguments, containerd, signs::Sign};
+use dormer_host::{arguments, containerd, heartbeat::HostHeartbeat};
 use dormer_profile::{answer::Answer, clixml, document::Document, frame};
 use russh_sftp::protocol::Packet;
 use std::io::{self, Cursor, Read, Write};
@@ -36,7 +36,7 @@ pub(crate) fn sign(bytes: &[u8]) {
         return;
     };
     for line in text.lines() {
-        if let Ok(sign) = line.parse::<Sign>() {
+        if let Ok(sign) = line.parse::<HostHeartbeat>() {
             assert_eq!(sign.to_string().parse(), Ok(sign));
         }
     }

@@ -26,7 +26,7 @@ mod rights;
 mod run;
 mod services;
 mod session;
-pub mod signs;
+pub mod heartbeat;
 pub mod state;
 pub mod wire;
 

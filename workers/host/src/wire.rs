@@ -18,7 +18,7 @@ use crate::{
     block_on,
     ops::{Host, Outcome, Request, Step},
     run::run,
-    signs::Sign,
+    heartbeat::HostHeartbeat,
 };
 
 /// Reads exactly the announced bytes and checks their hash. A connection that is lost in the middle reads as the end of
@@ -88,7 +88,7 @@ impl<W: Write> Output<W> {
     }
 
     /// A heartbeat.
-    pub fn sign(&self, sign: &Sign) {
+    pub fn heartbeat(&self, sign: &HostHeartbeat) {
         self.write(format!("{sign}\r\n").as_bytes());
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn nobody_has_to_read_what_is_written() {
         let output = Output::new(Nobody);
-        output.sign(&Sign::of(&Step::default(), 1));
+        output.heartbeat(&HostHeartbeat::of(&Step::default(), 1));
         output.answer(&broken(&call(), FailureCode::Other, "panicked"));
     }
 
@@ -254,7 +254,7 @@ mod tests {
     fn even_a_host_on_which_nothing_works_gets_a_framed_answer() {
         let written = Output::new(Vec::new());
         assert!(!serve(call(), std::io::empty(), &written, Broken));
-        written.sign(&Sign::of(&Step::default(), 1));
+        written.heartbeat(&HostHeartbeat::of(&Step::default(), 1));
         let bytes = written.lock().clone();
         let answer = frame::extract(&bytes, "machine/1@2.0", 3).expect("an answer");
         assert_eq!(answer.program, "ab".repeat(32));

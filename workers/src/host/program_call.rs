@@ -18,7 +18,7 @@ use bytes::Bytes;
 use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
     paths::{BIN, ROOT, STAGING, program_path},
-    signs::Sign,
+    heartbeat::HostHeartbeat,
 };
 use dormer_profile::{
     answer::{Answer, FailureCode},
@@ -34,7 +34,7 @@ const LATE_MS: u64 = 60_000;
 /// Pause before the next call of a host on which another call runs.
 const BUSY_MS: u64 = 15_000;
 /// Longest line of a heartbeat, in bytes.
-const SIGN_BYTES_MAX: usize = 4 << 10;
+const HEARTBEAT_BYTES_MAX: usize = 4 << 10;
 
 /// Reasons for which Windows does not run a program: error number, English message, our code and advice (Microsoft
 /// Learn, "System error codes"). PowerShell as the shell turns every number into 1, so the message is compared as well.
@@ -293,17 +293,17 @@ impl HeartbeatParser {
         progress.advance(0);
         for byte in bytes {
             if *byte != b'\n' {
-                if self.line.len() < SIGN_BYTES_MAX {
+                if self.line.len() < HEARTBEAT_BYTES_MAX {
                     self.line.push(*byte);
                 }
                 continue;
             }
             let line = std::mem::take(&mut self.line);
-            let Ok(sign) = String::from_utf8_lossy(&line).parse::<Sign>() else {
+            let Ok(sign) = String::from_utf8_lossy(&line).parse::<HostHeartbeat>() else {
                 continue;
             };
             if sign.elapsed_ms > sign.limit_ms.saturating_add(LATE_MS) {
-                let Sign {
+                let HostHeartbeat {
                     item,
                     doing,
                     limit_ms,

@@ -27,11 +27,11 @@ const PAGE_LIMIT: Duration = Duration::from_secs(60);
 /// Failed request to the API server, as one sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Trouble(pub(super) String);
+pub(super) struct ApiFailure(pub(super) String);
 
 /// Describes an API error in a sentence: the verb, the object, and the error.
-pub(super) fn sentence(verb: &str, what: &str, error: &kube::Error) -> Trouble {
-    Trouble(cut(match error {
+pub(super) fn sentence(verb: &str, what: &str, error: &kube::Error) -> ApiFailure {
+    ApiFailure(cut(match error {
         kube::Error::Api(status) => match status.code {
             403 => format!("dormer may not {verb} {what}: {}", status.message),
             401 => format!("the API server does not know dormer's credentials ({verb} {what})"),
@@ -65,9 +65,9 @@ pub(super) enum ObjectChange {
     Updated(Kind, Box<DynamicObject>),
     Lost(Kind, Box<DynamicObject>),
     /// A source of machines may be listed, and not watched: the next lists show what changes.
-    Denied(Kind, String, Trouble),
+    Denied(Kind, String, ApiFailure),
     /// The watch cannot go on: what happened meanwhile is found by a full list.
-    Gap(Trouble),
+    Gap(ApiFailure),
 }
 
 /// Result of a list.
@@ -78,7 +78,7 @@ pub(super) enum Listing {
     /// The cluster does not know the kind.
     Absent,
     /// dormer may not list it.
-    Forbidden(Trouble),
+    Forbidden(ApiFailure),
 }
 
 /// One kind of object, with what selects ours.
@@ -172,7 +172,7 @@ impl Resource {
     pub(super) async fn list(
         &self,
         mut each: impl FnMut(Kind, DynamicObject),
-    ) -> Result<Listing, Trouble> {
+    ) -> Result<Listing, ApiFailure> {
         let mut params = ListParams {
             limit: Some(PAGE),
             ..ListParams::default()
@@ -180,7 +180,7 @@ impl Resource {
         params.field_selector.clone_from(&self.fields);
         loop {
             let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
-            let slow = |_| Trouble(format!("a list of {} takes over a minute", self.what));
+            let slow = |_| ApiFailure(format!("a list of {} takes over a minute", self.what));
             let page = match page.map_err(slow)? {
                 Err(kube::Error::Api(status)) if self.may_lack() && status.code == 404 => {
                     return Ok(Listing::Absent);
@@ -217,7 +217,7 @@ impl Resource {
             ) {
                 tokio::time::sleep(KIND_AGAIN).await;
             }
-            let known = Trouble(format!("{} may be listed now", self.what));
+            let known = ApiFailure(format!("{} may be listed now", self.what));
             return drop(to.send(ObjectChange::Gap(known)).await);
         };
         let gap = loop {
@@ -233,12 +233,16 @@ impl Resource {
     }
 
     /// One watch until the server ends it. `false`: there is no listener.
-    async fn watch(&self, from: &mut String, to: &Sender<ObjectChange>) -> Result<bool, Trouble> {
+    async fn watch(
+        &self,
+        from: &mut String,
+        to: &Sender<ObjectChange>,
+    ) -> Result<bool, ApiFailure> {
         let mut params = WatchParams::default().timeout(WATCH_SECONDS);
         params.field_selector.clone_from(&self.fields);
         let failed = |error: kube::Error| sentence("watch", &self.what, &error);
         let silence = Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_GRACE;
-        let silent = |_| Trouble(format!("the watch of {} has gone silent", self.what));
+        let silent = |_| ApiFailure(format!("the watch of {} has gone silent", self.what));
         let started = tokio::time::timeout(silence, self.api.watch(&params, from)).await;
         let started = match started.map_err(silent)? {
             Err(error) if self.kind.is_source() && is_forbidden(&error) => {

@@ -2,7 +2,7 @@
 //! strict.
 
 use super::{
-    cluster::{Trouble, sentence},
+    cluster::{ApiFailure, sentence},
     status::Status,
 };
 use k8s_openapi::{
@@ -83,7 +83,8 @@ impl Candidate {
         let began = Instant::now();
         let limit = self.duration / 3;
         let tried = tokio::time::timeout(limit, self.try_hold()).await;
-        let slow = || Trouble("the Lease of the watchers: the API server is too slow".to_owned());
+        let slow =
+            || ApiFailure("the Lease of the watchers: the API server is too slow".to_owned());
         match tried.unwrap_or_else(|_| Err(slow())) {
             Ok(Some(holder)) if holder == self.identity => {
                 self.all_is_well();
@@ -134,7 +135,7 @@ impl Candidate {
     }
 
     /// Who holds the Lease after this try.
-    async fn try_hold(&mut self) -> Result<Option<String>, Trouble> {
+    async fn try_hold(&mut self) -> Result<Option<String>, ApiFailure> {
         let what = "the Lease dormer-watcher";
         let found = self.leases.get_opt(LEASE).await;
         let Some(lease) = found.map_err(|error| sentence("get", what, &error))? else {

@@ -37,7 +37,7 @@ pub use status::{Source, SourceState, Status};
 use crate::{pool::Installed, port::Facts};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use classes::Classes;
-use cluster::Trouble;
+use cluster::ApiFailure;
 use cluster_config::ClusterConfigFollower;
 use dormer_proto::{
     id::{IdError, RunId},

@@ -1,7 +1,7 @@
 //! Round of the watcher, which is one epoch: a full list, then watches, until a gap or the next list.
 
 use super::{
-    Trouble, Watcher,
+    ApiFailure, Watcher,
     cluster::{Listing, ObjectChange, Resource},
     csr,
     messages::MessageWriter,
@@ -57,7 +57,7 @@ struct Round {
 
 impl<F: Facts, I: Installed> Watcher<F, I> {
     /// Lists, publishes, and watches. `Ok`: it is time for the next list.
-    pub(super) async fn round(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn round(&mut self) -> Result<(), ApiFailure> {
         let beginning = answered(self.facts.begin()).await?;
         let mut view = View::new(&beginning.live);
         let served = sources::served(&self.client).await?;
@@ -155,7 +155,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         mut round: Round,
         mut changes: mpsc::Receiver<ObjectChange>,
         mut installed: watch::Receiver<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ApiFailure> {
         let mut parts = tokio::time::interval_at(Instant::now() + round.part, round.part);
         parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let relist = tokio::time::sleep(self.options.relist);
@@ -164,7 +164,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             let messages = tokio::select! {
                 () = &mut relist => return Ok(()),
                 first = changes.recv() => {
-                    let ended = || Trouble("every watch has ended".to_owned());
+                    let ended = || ApiFailure("every watch has ended".to_owned());
                     let mut next = Some(first.ok_or_else(ended)?);
                     for _ in 0..CHANGES_MAX {
                         let Some(change) = next.take() else { break };
@@ -245,7 +245,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.classes.keep(&self.client, builds.collect()).await;
     }
 
-    fn apply(&mut self, round: &mut Round, change: ObjectChange) -> Result<(), Trouble> {
+    fn apply(&mut self, round: &mut Round, change: ObjectChange) -> Result<(), ApiFailure> {
         match change {
             ObjectChange::Updated(kind, object) => self.observe(&mut round.view, kind, *object),
             ObjectChange::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
@@ -449,7 +449,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
-    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), Trouble> {
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), ApiFailure> {
         let mut rest = messages.into_iter();
         loop {
             let some: Vec<_> = rest.by_ref().take(PUBLISH_MAX).collect();
@@ -477,12 +477,12 @@ impl Round {
 }
 
 /// Waits for an answer of the engine's side, with a time limit.
-async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, Trouble> {
-    let slow = |_| Trouble("the engine does not answer: nothing for a minute".to_owned());
+async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, ApiFailure> {
+    let slow = |_| ApiFailure("the engine does not answer: nothing for a minute".to_owned());
     let answer = tokio::time::timeout(PORT_LIMIT, asked)
         .await
         .map_err(slow)?;
-    answer.map_err(|error| Trouble(error.to_string()))
+    answer.map_err(|error| ApiFailure(error.to_string()))
 }
 
 /// Waits for a change; for ever once there can be none.

@@ -2,7 +2,7 @@
 //! one that is absent or forbidden stops no other.
 
 use super::{
-    cluster::{ObjectChange, Trouble, sentence},
+    cluster::{ApiFailure, ObjectChange, sentence},
     status::{Source, SourceState},
     view::Kind,
 };
@@ -19,8 +19,8 @@ use tokio::{sync::mpsc::Sender, time::Instant};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The machine APIs that are served now; of Cluster API the newer version.
-pub(super) async fn served(client: &Client) -> Result<Vec<MachineApi>, Trouble> {
-    let slow = |_| Trouble("discovery of the cluster's kinds takes over 30 s".to_owned());
+pub(super) async fn served(client: &Client) -> Result<Vec<MachineApi>, ApiFailure> {
+    let slow = |_| ApiFailure("discovery of the cluster's kinds takes over 30 s".to_owned());
     let served = tokio::time::timeout(LIMIT, source::served(client)).await;
     let served = served.map_err(slow)?;
     served.map_err(|error| sentence("list", "the groups of the API", &error))
@@ -42,7 +42,7 @@ pub(super) async fn follow(
         if let Ok(served) = served(&client).await
             && served != known
         {
-            let other = Trouble("the cluster serves other kinds of machines now".to_owned());
+            let other = ApiFailure("the cluster serves other kinds of machines now".to_owned());
             return drop(to.send(ObjectChange::Gap(other)).await);
         }
     }

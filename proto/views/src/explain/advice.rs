@@ -3,7 +3,7 @@
 //! A step follows from ids and codes alone, never from a sentence.
 
 use super::{
-    dotless,
+    dotless, problem,
     step::{
         Outside::{
             self, CompareHostKey, CorrectPool, FreeDisk, MakeRoom, MendCluster, MendHost, MendNode,
@@ -11,7 +11,6 @@ use super::{
         },
         Step,
     },
-    trouble,
 };
 use crate::{
     machine::{Blocker, HaltKind, Machine, MachineKind, Refused},
@@ -31,7 +30,7 @@ const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 const PODS_MAX: usize = 6;
 
 /// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
-/// ([`trouble::heals_by`]), they are for the time after that.
+/// ([`problem::heals_by`]), they are for the time after that.
 pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     if machine.state == MachineState::Gone {
         return Vec::new();
@@ -269,7 +268,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         return more_to_read(machine, phase);
     };
     // The task is tried again, and no command has to follow. A machine in its usual time says so above the steps.
-    let say = match trouble::heals_by(machine) {
+    let say = match problem::heals_by(machine) {
         Some(_) => say.to_owned(),
         None => format!("{say}. dormer tries again by itself"),
     };
@@ -284,7 +283,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
 /// Step of a machine that is stuck without a known failure: where to look.
 fn more_to_read(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     use MachinePhase::{Adopting, Applying, Checking, ConvergingHost, ConvergingNode, TearingDown};
-    let stuck = trouble::trouble(machine).is_some_and(|it| it.urgency == trouble::Urgency::Stuck);
+    let stuck = problem::problem(machine).is_some_and(|it| it.urgency == problem::Urgency::Stuck);
     if !stuck {
         return Vec::new();
     }
@@ -349,7 +348,7 @@ fn address(machine: &Machine) -> Vec<Step> {
     let resource = machine.resource();
     let see = |say: &str| kubectl(machine, say, &["describe", resource, &machine.name]);
     let kinds = machine.machine_conditions.iter().map(|it| it.kind.as_str());
-    if machine.machine_error.is_some() || trouble::creation_refused(kinds) {
+    if machine.machine_error.is_some() || problem::creation_refused(kinds) {
         let say = format!(
             "Make room in the cloud (a quota, a subnet's addresses), or correct what {} asks for; the machine API's \
              controllers keep trying",
@@ -478,7 +477,7 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
             .instead(),
         ];
     }
-    if trouble::cordoned(machine, rollout) {
+    if problem::cordoned(machine, rollout) {
         let uncordon = ["kubectl", "uncordon", node(machine)];
         return vec![Step::command(
             "Uncordon the Node once it may be upgraded",
@@ -1082,7 +1081,7 @@ mod tests {
             found[0].say,
             "Let dormer continue; this ends all of it: paused by ann: a look; held by bob: a disk"
         );
-        let cause = trouble::trouble(&machine).map(|it| it.cause);
+        let cause = problem::problem(&machine).map(|it| it.cause);
         assert_eq!(
             cause.as_deref(),
             Some("paused by ann: a look; held by bob: a disk")

@@ -2,9 +2,9 @@
 //! that are not ended.
 
 use super::{
+    problem::{Trouble, problem},
     step::Step,
     steps,
-    trouble::{Trouble, trouble},
 };
 use crate::{machine::Machine, rollout::Rollout};
 use dormer_proto::phase::MachinePhase;
@@ -13,7 +13,7 @@ use dormer_proto::phase::MachinePhase;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group<'a> {
     /// Trouble of the first of them.
-    pub trouble: Trouble,
+    pub problem: Trouble,
     /// The machines, the one that has it longest first.
     pub machines: Vec<&'a Machine>,
 }
@@ -35,7 +35,7 @@ impl Group<'_> {
     /// Makes the command of the first machine one for all of them, where one can be.
     fn for_all(&self, step: &mut Step, first: &Machine) {
         let words: Vec<&str> = step.argv.iter().map(String::as_str).collect();
-        let code = self.trouble.code.as_str();
+        let code = self.problem.code.as_str();
         let names = self.machines.iter().map(|it| it.name.as_str());
         let phase = format!("phase={}", first.phase);
         let argv: Vec<&str> = match words.as_slice() {
@@ -46,7 +46,7 @@ impl Group<'_> {
                 vec![*program, "approve", "-l", &phase]
             }
             [program, "unquarantine", name] if *name == first.name => {
-                let code = self.trouble.key.as_deref().unwrap_or_default();
+                let code = self.problem.key.as_deref().unwrap_or_default();
                 vec![*program, "unquarantine", "--all", "--code", code]
             }
             [program, "resume", name] if *name == first.name => {
@@ -71,7 +71,7 @@ impl Group<'_> {
 
     /// Seconds for which the first of its machines has the trouble, if that is known.
     pub fn seconds(&self) -> Option<u64> {
-        self.trouble.seconds(self.machines.first()?)
+        self.problem.seconds(self.machines.first()?)
     }
 }
 
@@ -79,36 +79,36 @@ impl Group<'_> {
 pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for machine in machines {
-        let Some(trouble) = trouble(machine) else {
+        let Some(problem) = problem(machine) else {
             continue;
         };
         let known = groups.iter_mut().find(|group| {
             let of = |it: &Trouble| (it.urgency, it.code.clone(), it.key.clone());
-            of(&group.trouble) == of(&trouble)
+            of(&group.problem) == of(&problem)
         });
         match known {
             Some(group) => group.machines.push(machine),
             None => groups.push(Group {
-                trouble,
+                problem,
                 machines: vec![machine],
             }),
         }
     }
     for group in &mut groups {
         group.machines.sort_by_cached_key(|it| {
-            let seconds = trouble(it).and_then(|trouble| trouble.seconds(it));
+            let seconds = problem(it).and_then(|problem| problem.seconds(it));
             (std::cmp::Reverse(seconds), it.name.clone())
         });
-        if let Some(first) = group.machines.first().and_then(|first| trouble(first)) {
-            group.trouble = first;
+        if let Some(first) = group.machines.first().and_then(|first| problem(first)) {
+            group.problem = first;
         }
     }
     groups.sort_by(|one, other| {
-        let order = |it: &Group<'_>| (it.trouble.urgency, std::cmp::Reverse(it.machines.len()));
+        let order = |it: &Group<'_>| (it.problem.urgency, std::cmp::Reverse(it.machines.len()));
         order(one)
             .cmp(&order(other))
-            .then_with(|| one.trouble.code.cmp(&other.trouble.code))
-            .then_with(|| one.trouble.key.cmp(&other.trouble.key))
+            .then_with(|| one.problem.code.cmp(&other.problem.code))
+            .then_with(|| one.problem.key.cmp(&other.problem.key))
     });
     groups
 }
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::{
         explain::{
+            problem::in_short,
             tests::{failed_while, machine_in},
-            trouble::in_short,
         },
         machine::{HaltKind, PendingRequest},
     };
@@ -178,7 +178,7 @@ mod tests {
         let groups = groups(&machines);
         let lines: Vec<(String, Option<String>)> = groups
             .iter()
-            .map(|it| (it.trouble.cause.clone(), it.steps(None)[0].line()))
+            .map(|it| (it.problem.cause.clone(), it.steps(None)[0].line()))
             .collect();
         let line = |cause: &str, line: &str| (cause.to_owned(), Some(line.to_owned()));
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
             requests(&machines),
             [(lease, vec!["a", "c"]), (step, vec!["b"])]
         );
-        let drained = trouble(&machines[3]).expect("trouble");
+        let drained = problem(&machines[3]).expect("trouble");
         assert_eq!(
             drained.cause,
             "drained by ann (a new kernel); it stays so until it is resumed"
@@ -288,7 +288,7 @@ mod tests {
             .iter()
             .map(|group| {
                 let names = group.machines.iter().map(|it| it.name.as_str());
-                (group.trouble.code.as_str(), names.collect())
+                (group.problem.code.as_str(), names.collect())
             })
             .collect();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! A machine in a few words, for a column of a table.
 
-use super::trouble::{Trouble, Urgency, trouble, usual_of_late};
+use super::problem::{Trouble, Urgency, problem, usual_of_late};
 use crate::{
     machine::{Machine, PendingRequest},
     moment::span,
@@ -25,8 +25,8 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         )),
         many => Some(format!("{} items differ, see dormer plan", many.len())),
     };
-    let slow = |trouble: &Trouble| {
-        let usual = usual_of_late(machine).filter(|_| trouble.urgency == Urgency::Slow)?;
+    let slow = |problem: &Trouble| {
+        let usual = usual_of_late(machine).filter(|_| problem.urgency == Urgency::Slow)?;
         // The phase stands beside it.
         Some(format!(
             "slow: usually {}, now {}",
@@ -34,14 +34,14 @@ pub fn in_short(machine: &Machine) -> Option<String> {
             span(machine.phase_seconds())
         ))
     };
-    let trouble = trouble(machine);
-    let trouble = trouble.map(|it| slow(&it).unwrap_or_else(|| shortened(&it)));
+    let problem = problem(machine);
+    let problem = problem.map(|it| slow(&it).unwrap_or_else(|| shortened(&it)));
     let waits = || {
         let what = machine.waiting_for.as_ref()?;
         Some(format!("waits for {what}"))
     };
-    match (trouble, changes) {
-        (Some(trouble), Some(changes)) => Some(format!("{trouble}: {changes}")),
+    match (problem, changes) {
+        (Some(problem), Some(changes)) => Some(format!("{problem}: {changes}")),
         (Some(only), None) | (None, Some(only)) => Some(only),
         (None, None) => {
             let asked = machine.asked.as_ref().map(PendingRequest::text);
@@ -54,8 +54,8 @@ pub fn in_short(machine: &Machine) -> Option<String> {
 }
 
 /// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
-fn shortened(trouble: &Trouble) -> String {
-    let Trouble { cause, code, .. } = trouble;
+fn shortened(problem: &Trouble) -> String {
+    let Trouble { cause, code, .. } = problem;
     match cause.split_once(": ") {
         Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
         _ => cause.clone(),

@@ -3,7 +3,7 @@
 use super::{
     cause, dotless,
     failing::{failing, step_text},
-    now, sentence, state_sentence, trouble,
+    now, problem, sentence, state_sentence,
 };
 use crate::{
     explain::LastFailure,
@@ -100,7 +100,7 @@ fn asked(machine: &Machine) -> Option<String> {
 /// That a step which failed is tried again.
 fn retried(machine: &Machine) -> Option<String> {
     let retried = machine.retried.as_ref()?;
-    let text = trouble::retried_text(machine, retried);
+    let text = problem::retried_text(machine, retried);
     Some(format!("It is {}.", dotless(&text)))
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use dormer_host::arguments::{self, Call, Mode};
 use dormer_host::ops::{self, Operation, Outcome, ProcessKey, Request, WinError};
 use dormer_host::paths::{BIN, STATE, program_path};
-use dormer_host::signs::Sign;
+use dormer_host::heartbeat::HostHeartbeat;
 use dormer_host::wire::read_document;
 use dormer_profile::answer::{Answer, FailureCode, ItemState};
 use dormer_profile::document::Document;
@@ -299,7 +299,7 @@ async fn read_input(channel: Option<Channel<Msg>>, most: usize) -> Vec<u8> {
 }
 
 /// Heartbeat of a working program.
-pub(super) fn sign(host: &Host, watch: &Watch) -> Option<Sign> {
+pub(super) fn sign(host: &Host, watch: &Watch) -> Option<HostHeartbeat> {
     let (step, began) = lock(watch).clone()?;
     let elapsed_ms = match step.since_ms {
         0 => {
@@ -308,7 +308,7 @@ pub(super) fn sign(host: &Host, watch: &Watch) -> Option<Sign> {
         }
         since => host.tick_ms().saturating_sub(since),
     };
-    Some(Sign::of(&step, elapsed_ms))
+    Some(HostHeartbeat::of(&step, elapsed_ms))
 }
 
 /// A number of Windows.

@@ -15,7 +15,7 @@ use dormer_fleet::{
 };
 use dormer_proto::phase::{Listed, MachinePhase};
 use dormer_views::{
-    explain::{self, Explanation, Outside, trouble::Urgency},
+    explain::{self, Explanation, Outside, problem::Urgency},
     machine::Machine,
     rollout::Rollout,
 };
@@ -32,7 +32,7 @@ const POLL_EVERY: Duration = Duration::from_secs(120);
 /// Time after which a person asks `dormer why` again, if not all serve.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
 /// Time for which nodes serve before a later upgrade: people do something to one that has served for three minutes
-/// (`SERVES_FOR` in `tests/fleet/src/cluster/trouble.rs`).
+/// (`SERVES_FOR` in `tests/fleet/src/cluster/problem.rs`).
 const SERVED_FOR: Duration = Duration::from_secs(240);
 /// Limit of a bring-up, an upgrade and the time until a fault shows.
 const AT_MOST: Duration = Duration::from_secs(4 * 3_600);

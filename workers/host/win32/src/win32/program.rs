@@ -16,7 +16,7 @@ use std::{
 use dormer_host::{
     arguments::Call,
     ops::Step,
-    signs::Sign,
+    heartbeat::HostHeartbeat,
     wire::{self, Output, Watch, Watched},
 };
 use dormer_profile::answer::FailureCode;
@@ -79,7 +79,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
             (number, step) = now;
             began = Instant::now();
         }
-        let sign = Sign::of(&step, elapsed_ms(&step, began));
+        let sign = HostHeartbeat::of(&step, elapsed_ms(&step, began));
         if number > 0 && sign.overdue() {
             let message = format!("{} lasted longer than {} ms", sign.doing, sign.limit_ms);
             output.answer(&wire::broken(call, FailureCode::TimedOut, &message));
@@ -87,7 +87,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
         }
         if said.elapsed() >= SIGN {
             said = Instant::now();
-            output.sign(&sign);
+            output.heartbeat(&sign);
         }
     }
 }

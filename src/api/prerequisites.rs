@@ -4,7 +4,7 @@ use super::run_cache::SharedRun;
 use crate::live::Live;
 use dormer_engine_core::{Run, TaskPhase};
 use dormer_profile::answer::FailureCode;
-use dormer_views::lacks::Lack;
+use dormer_views::prerequisites::MissingPrerequisite;
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn is_the_hosts(code: &str) -> bool {
 }
 
 /// All lacking prerequisites, the one with the most waiting machines first.
-pub fn all(runs: &[SharedRun], live: &Live) -> Vec<Lack> {
+pub fn all(runs: &[SharedRun], live: &Live) -> Vec<MissingPrerequisite> {
     let ours = |run: &&SharedRun| run.closed.is_none() && matches!(run.state, State::Machine(_));
     let mut machines = 0;
     let mut waiting: BTreeMap<String, u64> = BTreeMap::new();
@@ -42,9 +42,9 @@ pub fn all(runs: &[SharedRun], live: &Live) -> Vec<Lack> {
             *waiting.entry(what).or_default() += 1;
         }
     }
-    let mut all: Vec<Lack> = waiting
+    let mut all: Vec<MissingPrerequisite> = waiting
         .into_iter()
-        .map(|(what, waiting)| Lack {
+        .map(|(what, waiting)| MissingPrerequisite {
             what,
             waiting,
             machines,

@@ -67,7 +67,7 @@ pub(super) enum Event {
     /// The instance of a deleted Machine is terminated, and its Node deleted.
     Terminate(String),
     /// People and networks do something.
-    Trouble,
+    Chaos,
     /// Something that was done is undone.
     Undo(super::people::Undo),
     /// A payload is installed.
@@ -235,7 +235,7 @@ impl World {
             Event::Kubelet(uid) => self.kubelet_starts(&uid),
             Event::Reconcile(name) => self.reconcile_node(&name),
             Event::Terminate(uid) => self.terminate(&uid),
-            Event::Trouble => self.trouble(),
+            Event::Chaos => self.chaos(),
             Event::Undo(undo) => self.undo(undo),
             Event::Payload => self.install(),
             Event::Attend => self.attend(),

@@ -9,7 +9,7 @@ pub const MARK: &str = "dormer:";
 
 /// A heartbeat: item, activity, its age, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sign {
+pub struct HostHeartbeat {
     /// Present item; `-` outside of items.
     pub item: String,
     /// Present activity.
@@ -20,7 +20,7 @@ pub struct Sign {
     pub limit_ms: u64,
 }
 
-impl Sign {
+impl HostHeartbeat {
     /// Heartbeat of a step after `elapsed_ms`.
     pub fn of(step: &Step, elapsed_ms: u64) -> Self {
         let word = |text: &str| match text {
@@ -46,7 +46,7 @@ fn plain(c: char) -> char {
     if c.is_ascii_graphic() { c } else { '_' }
 }
 
-impl fmt::Display for Sign {
+impl fmt::Display for HostHeartbeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -56,7 +56,7 @@ impl fmt::Display for Sign {
     }
 }
 
-impl FromStr for Sign {
+impl FromStr for HostHeartbeat {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
@@ -85,15 +85,15 @@ mod tests {
             since_ms: 0,
             limit_ms: 1_200_000,
         };
-        let sign = Sign::of(&step, 61_000);
+        let sign = HostHeartbeat::of(&step, 61_000);
         assert_eq!(
             sign.to_string(),
             "dormer: feature:Gr__e_x feature_enable 61000 of 1200000 ms"
         );
         assert_eq!(sign.to_string().parse(), Ok(sign.clone()));
         assert!(!sign.overdue());
-        assert!(Sign::of(&step, 1_200_001).overdue());
-        assert_eq!("dormer: working".parse::<Sign>(), Err(()));
-        assert_eq!(Sign::of(&Step::default(), 0).item, "-");
+        assert!(HostHeartbeat::of(&step, 1_200_001).overdue());
+        assert_eq!("dormer: working".parse::<HostHeartbeat>(), Err(()));
+        assert_eq!(HostHeartbeat::of(&Step::default(), 0).item, "-");
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Prerequisite of dormer's own that machines wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Lack {
+pub struct MissingPrerequisite {
     /// The prerequisite and its remedy: one sentence without a full stop.
     pub what: String,
     /// Machines that wait for it.
@@ -14,7 +14,7 @@ pub struct Lack {
     pub machines: u64,
 }
 
-impl Lack {
+impl MissingPrerequisite {
     /// Sentence about it, with the number of waiting machines.
     pub fn sentence(&self) -> String {
         let Self {
@@ -45,7 +45,7 @@ mod tests {
             (2, 9, "2 of 9 machines wait for"),
         ] {
             let what = "the key is encrypted".to_owned();
-            let text = Lack {
+            let text = MissingPrerequisite {
                 what,
                 waiting,
                 machines,

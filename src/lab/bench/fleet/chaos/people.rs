@@ -97,11 +97,11 @@ pub(super) enum Undo {
 
 impl World {
     /// The next trouble.
-    pub(super) fn trouble(&mut self) {
+    pub(super) fn chaos(&mut self) {
         let fleet = self.machines.len().max(1) as u64;
         let every = EVERY * 20 / fleet.max(20);
         let next = self.chance.between(every / 4, every * 7 / 4);
-        self.later(next, Event::Trouble);
+        self.later(next, Event::Chaos);
         let total = MIX.iter().map(|(share, _)| share).sum();
         let mut drawn = self.chance.below(total);
         for (share, kind) in MIX {

@@ -123,7 +123,7 @@ fn simulate(seed: u64, plan: Plan) -> Result<Simulated, Violation> {
     let limit = shape.limit as usize;
     let mut world = World::new(&shape);
     let start = world.now;
-    world.later(HOUR, Event::Trouble);
+    world.later(HOUR, Event::Chaos);
     world.later(2 * HOUR, Event::Payload);
     world.later(HOUR, Event::Attend);
     let mut events = 0;

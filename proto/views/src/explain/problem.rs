@@ -104,7 +104,7 @@ pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
 }
 
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
-pub fn trouble(machine: &Machine) -> Option<Trouble> {
+pub fn problem(machine: &Machine) -> Option<Trouble> {
     let (urgency, code, cause) = found(machine)?;
     Some(Trouble {
         urgency,
@@ -497,7 +497,7 @@ mod tests {
     }
 
     fn urgency(machine: &Machine) -> Option<Urgency> {
-        trouble(machine).map(|it| it.urgency)
+        problem(machine).map(|it| it.urgency)
     }
 
     #[test]
@@ -540,7 +540,7 @@ mod tests {
         };
         assert_eq!(urgency(&probing(239)), None);
         let slow = probing(420);
-        let found = trouble(&slow).expect("trouble");
+        let found = problem(&slow).expect("trouble");
         assert_eq!(found.urgency, Urgency::Slow);
         let phase = MachinePhase::Probing.text();
         let said = format!("{phase}, usually 2m: it waits for SSH on 10.0.0.4");
@@ -587,7 +587,7 @@ mod tests {
             certificate_refused: Some("the Node n exists, and was not torn down".into()),
             ..machine_in(MachinePhase::Serving)
         };
-        let found = trouble(&down).expect("trouble");
+        let found = problem(&down).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.code, "CertificateRefused");
         assert!(found.cause.contains("was not torn down"), "{found:?}");
@@ -606,11 +606,11 @@ mod tests {
         let Moment(Timestamp(joined)) = checked.status.since;
         let begun = joined + (26 * 3_600 - 12) * 1_000;
         checked.phase_since = Some(Moment(Timestamp(begun)));
-        assert_eq!(trouble(&checked), None);
+        assert_eq!(problem(&checked), None);
         let until = Moment(Timestamp(begun + 3_600 * 1_000));
         assert_eq!(heals_by(&checked), Some(until));
         checked.phase_since = Some(Moment(Timestamp(begun - 2 * 3_600 * 1_000)));
-        let found = trouble(&checked).expect("trouble");
+        let found = problem(&checked).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.seconds(&checked), Some(2 * 3_600 + 12));
         let steps = crate::explain::steps(&checked, None);
@@ -628,7 +628,7 @@ mod tests {
             }),
             ..after(machine_in(MachinePhase::Serving), 37)
         };
-        let seconds = |machine: &Machine| trouble(machine).and_then(|it| it.seconds(machine));
+        let seconds = |machine: &Machine| problem(machine).and_then(|it| it.seconds(machine));
         assert_eq!(seconds(&held(None)), None, "nobody knows");
         let now = now(&held(None));
         let since = Moment(Timestamp(now.0 - 4_000));
@@ -645,7 +645,7 @@ mod tests {
             by: Some("ann: the firewall is open".into()),
             failure,
         });
-        let found = trouble(&retried).expect("trouble");
+        let found = problem(&retried).expect("trouble");
         assert_eq!(found.urgency, Urgency::Slow);
         assert_eq!(found.code, "ConnectTimeout");
         assert_eq!(
@@ -662,7 +662,7 @@ mod tests {
             retried: retried.retried,
             ..machine_in(MachinePhase::Serving)
         };
-        assert_eq!(trouble(&serves), None);
+        assert_eq!(problem(&serves), None);
     }
 
     #[test]
@@ -681,7 +681,7 @@ mod tests {
                 drain: Some(drain),
                 ..machine_in(MachinePhase::Evicting)
             };
-            trouble(&machine).map(|it| it.cause).unwrap_or_default()
+            problem(&machine).map(|it| it.cause).unwrap_or_default()
         };
         let one = || blocker("shop/cart-7", "it needs 5");
         assert_eq!(
@@ -736,7 +736,7 @@ mod tests {
             }],
             ..after(machine_in(MachinePhase::AddressWait), 0)
         };
-        let found = trouble(&refused).expect("trouble");
+        let found = problem(&refused).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert!(found.cause.contains("InstanceLimitExceeded"), "{found:?}");
         assert_eq!(
@@ -796,7 +796,7 @@ mod tests {
             since: machine.status.since,
             builds: vec!["dormer 1".into()],
         });
-        let found = trouble(&machine).expect("trouble");
+        let found = problem(&machine).expect("trouble");
         assert_eq!(found.urgency, Urgency::Stuck);
         assert_eq!(found.code, "quarantined");
         let steps = crate::explain::steps(&machine, None);
