@@ -10,7 +10,7 @@ use dormer_engine::{
 };
 use dormer_nats::{Login, Tls};
 use dormer_telemetry::health::{Health, RoleStatus};
-use dormer_workers::nats::{self as link, NatsLink, Sign};
+use dormer_workers::nats::{self as link, NatsLink, WorkerEvent};
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -172,8 +172,8 @@ pub async fn listen(
         let mut beats = std::pin::pin!(beats);
         while let Some(beat) = beats.next().await {
             match beat {
-                Sign::Beat(beat) => live.beat(beat),
-                Sign::Ran(command) => live.ran(command),
+                WorkerEvent::Heartbeat(beat) => live.beat(beat),
+                WorkerEvent::Ran(command) => live.ran(command),
             }
         }
         Err(anyhow::anyhow!("the connection to NATS has ended"))

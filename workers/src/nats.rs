@@ -12,6 +12,6 @@ mod pull;
 
 pub use dormer_nats::{ConnectError, Login, Tls};
 pub use facts::NatsFacts;
-pub use link::{NatsLink, Sign};
+pub use link::{NatsLink, WorkerEvent};
 pub use options::Options;
 pub use orders::{CLAIM, NatsClaim, NatsOrders};

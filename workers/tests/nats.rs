@@ -29,7 +29,7 @@ use dormer_testkit::{
 };
 use dormer_workers::{
     execute::Execute,
-    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options, Sign, Tls},
+    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options, Tls, WorkerEvent},
     port::{Facts, Orders},
     progress::Progress,
     worker,
@@ -544,7 +544,7 @@ async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
         .expect("a heartbeat");
     assert_eq!(
         timeout(IN_TIME, beats.next()).await.expect("in time"),
-        Some(Sign::Beat(beat))
+        Some(WorkerEvent::Heartbeat(beat))
     );
     assert_eq!(
         store.orders_left().await,

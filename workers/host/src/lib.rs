@@ -14,6 +14,7 @@ mod document;
 mod error_text;
 mod facts;
 mod files;
+pub mod heartbeat;
 mod items;
 mod leftovers;
 pub mod ops;
@@ -26,7 +27,6 @@ mod rights;
 mod run;
 mod services;
 mod session;
-pub mod heartbeat;
 pub mod state;
 pub mod wire;
 

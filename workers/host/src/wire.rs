@@ -16,9 +16,9 @@ use dormer_profile::{
 use crate::{
     arguments::{Announced, Call, Mode},
     block_on,
+    heartbeat::HostHeartbeat,
     ops::{Host, Outcome, Request, Step},
     run::run,
-    heartbeat::HostHeartbeat,
 };
 
 /// Reads exactly the announced bytes and checks their hash. A connection that is lost in the middle reads as the end of

@@ -17,8 +17,8 @@ use crate::{
 use bytes::Bytes;
 use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
-    paths::{BIN, ROOT, STAGING, program_path},
     heartbeat::HostHeartbeat,
+    paths::{BIN, ROOT, STAGING, program_path},
 };
 use dormer_profile::{
     answer::{Answer, FailureCode},

@@ -262,7 +262,7 @@ impl NatsLink {
     /// The connection has ended for good.
     pub async fn heartbeats(
         self: &Arc<Self>,
-    ) -> Result<impl Stream<Item = Sign> + Send + use<>, PortError> {
+    ) -> Result<impl Stream<Item = WorkerEvent> + Send + use<>, PortError> {
         let beats = self
             .client
             .subscribe(self.names.heartbeats())
@@ -277,7 +277,7 @@ impl NatsLink {
                 link.verify(&origins, &message.subject, &message.payload, headers)
                     .await
                     .ok()?;
-                Sign::read(&message.payload)
+                WorkerEvent::read(&message.payload)
             }
         }))
     }
@@ -285,17 +285,17 @@ impl NatsLink {
 
 /// Message that a worker publishes for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sign {
+pub enum WorkerEvent {
     /// An attempt is alive.
-    Beat(Heartbeat),
+    Heartbeat(Heartbeat),
     /// It ran a command.
     Ran(RemoteCommand),
 }
 
-impl Sign {
+impl WorkerEvent {
     /// `None`: a message that only a newer build knows.
     fn read(bytes: &[u8]) -> Option<Self> {
-        let beat = envelope::decode::<Heartbeat>(bytes, 0).map(|(beat, _)| Self::Beat(beat));
+        let beat = envelope::decode::<Heartbeat>(bytes, 0).map(|(beat, _)| Self::Heartbeat(beat));
         let ran = || envelope::decode::<RemoteCommand>(bytes, 0).map(|(ran, _)| Self::Ran(ran));
         beat.or_else(|_| ran()).ok()
     }

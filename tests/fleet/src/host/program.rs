@@ -11,9 +11,9 @@ mod system;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dormer_host::arguments::{self, Call, Mode};
+use dormer_host::heartbeat::HostHeartbeat;
 use dormer_host::ops::{self, Operation, Outcome, ProcessKey, Request, WinError};
 use dormer_host::paths::{BIN, STATE, program_path};
-use dormer_host::heartbeat::HostHeartbeat;
 use dormer_host::wire::read_document;
 use dormer_profile::answer::{Answer, FailureCode, ItemState};
 use dormer_profile::document::Document;

@@ -15,8 +15,8 @@ use std::{
 
 use dormer_host::{
     arguments::Call,
-    ops::Step,
     heartbeat::HostHeartbeat,
+    ops::Step,
     wire::{self, Output, Watch, Watched},
 };
 use dormer_profile::answer::FailureCode;
