@@ -30,7 +30,7 @@ use dormer_proto::{
     phase::{MachinePhase, MachineState},
 };
 use failing::{Failing, failing, in_few_words, is_time_up};
-use problem::{Trouble, Urgency};
+use problem::{MachineProblem, Urgency};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use situation::waits_for;
@@ -190,18 +190,18 @@ struct KnownCause {
 /// waits.
 fn known_cause(
     machine: &Machine,
-    problem: Option<&Trouble>,
+    problem: Option<&MachineProblem>,
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
     // A phase that waits for a person has a cause of its own.
-    let is_late = |it: &&Trouble| machine.phase.id() == it.code && it.urgency != Urgency::Person;
+    let is_late = |it: &&MachineProblem| machine.phase.id() == it.code && it.urgency != Urgency::Person;
     // The present attempt says more than the failure before the retry.
     let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
     let is_retried = problem::is_retried(machine);
     let failing = failing.filter(|_| attempted || !is_retried);
     let retried_first = !is_retried || !attempted;
     let problem_first = problem.filter(|it| !is_late(it) && !is_time_up(machine) && retried_first);
-    let of_problem = |it: &Trouble| KnownCause {
+    let of_problem = |it: &MachineProblem| KnownCause {
         text: it.cause.clone(),
         code: it
             .cause

@@ -2,7 +2,7 @@
 //! that are not ended.
 
 use super::{
-    problem::{Trouble, problem},
+    problem::{MachineProblem, problem},
     step::Step,
     steps,
 };
@@ -13,7 +13,7 @@ use dormer_proto::phase::MachinePhase;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group<'a> {
     /// Trouble of the first of them.
-    pub problem: Trouble,
+    pub problem: MachineProblem,
     /// The machines, the one that has it longest first.
     pub machines: Vec<&'a Machine>,
 }
@@ -83,7 +83,7 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
             continue;
         };
         let known = groups.iter_mut().find(|group| {
-            let of = |it: &Trouble| (it.urgency, it.code.clone(), it.key.clone());
+            let of = |it: &MachineProblem| (it.urgency, it.code.clone(), it.key.clone());
             of(&group.problem) == of(&problem)
         });
         match known {

@@ -41,7 +41,7 @@ listed! {
 
 /// Trouble of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct MachineProblem {
     /// How urgent it is.
     pub urgency: Urgency,
     /// Stable code of the cause: machines with equal codes and keys have equal causes.
@@ -54,7 +54,7 @@ pub struct Trouble {
     pub since: Option<Moment>,
 }
 
-impl Trouble {
+impl MachineProblem {
     /// Seconds for which the machine has it.
     pub fn seconds(&self, machine: &Machine) -> Option<u64> {
         let Moment(Timestamp(since)) = self.since?;
@@ -104,9 +104,9 @@ pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
 }
 
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
-pub fn problem(machine: &Machine) -> Option<Trouble> {
+pub fn problem(machine: &Machine) -> Option<MachineProblem> {
     let (urgency, code, cause) = found(machine)?;
-    Some(Trouble {
+    Some(MachineProblem {
         urgency,
         key: key(machine, &code, &cause),
         code,
@@ -180,7 +180,7 @@ fn down_until(machine: &Machine) -> Option<Timestamp> {
 }
 
 /// Trouble of a machine that waits for a lease which is not granted. `None`: the machine only waits for its turn.
-pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
+pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem> {
     if machine.phase != MachinePhase::LeaseWait {
         return None;
     }
@@ -220,7 +220,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
     } else {
         return None;
     };
-    Some(Trouble {
+    Some(MachineProblem {
         urgency,
         code: code.to_owned(),
         key: None,

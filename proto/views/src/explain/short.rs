@@ -1,6 +1,6 @@
 //! A machine in a few words, for a column of a table.
 
-use super::problem::{Trouble, Urgency, problem, usual_of_late};
+use super::problem::{MachineProblem, Urgency, problem, usual_of_late};
 use crate::{
     machine::{Machine, PendingRequest},
     moment::span,
@@ -25,7 +25,7 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         )),
         many => Some(format!("{} items differ, see dormer plan", many.len())),
     };
-    let slow = |problem: &Trouble| {
+    let slow = |problem: &MachineProblem| {
         let usual = usual_of_late(machine).filter(|_| problem.urgency == Urgency::Slow)?;
         // The phase stands beside it.
         Some(format!(
@@ -54,8 +54,8 @@ pub fn in_short(machine: &Machine) -> Option<String> {
 }
 
 /// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
-fn shortened(problem: &Trouble) -> String {
-    let Trouble { cause, code, .. } = problem;
+fn shortened(problem: &MachineProblem) -> String {
+    let MachineProblem { cause, code, .. } = problem;
     match cause.split_once(": ") {
         Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
         _ => cause.clone(),
