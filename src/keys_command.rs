@@ -40,7 +40,7 @@ pub(crate) fn run(asked: Keys) -> ExitCode {
 
 impl Make {
     fn run(&self) -> Result<String, Failure> {
-        let roles = Role::ALL.map(Role::word);
+        let roles = Role::ALL.map(Role::as_str);
         let refused = |why: KeysError| {
             let what_to_do = "name a folder that does not exist yet, in one that does";
             Failure::refused(why.to_string(), what_to_do)

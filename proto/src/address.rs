@@ -46,7 +46,7 @@ impl Origin {
 
     /// Its token in a subject.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Engine => "engine",
             Self::Worker => "worker",
@@ -121,7 +121,7 @@ impl Kind {
 
     /// Its token in a subject.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Timer => "timer",
             Self::Fact => "fact",

@@ -179,8 +179,8 @@ impl Names {
             "{}.inbox2.{}.{}.{}.{}.{}.{}",
             self.prefix,
             partition_of(&address.run),
-            origin.word(),
-            address.kind.word(),
+            origin.as_str(),
+            address.kind.as_str(),
             token(address.run.workflow()),
             token(address.run.key()),
             address.identity
@@ -202,8 +202,8 @@ impl Names {
         if tokens.next().is_some() || partition != partition_of(&run).to_string() {
             return None;
         }
-        let origin = Origin::ALL.into_iter().find(|it| it.word() == origin)?;
-        let kind = Kind::ALL.into_iter().find(|it| it.word() == kind)?;
+        let origin = Origin::ALL.into_iter().find(|it| it.as_str() == origin)?;
+        let kind = Kind::ALL.into_iter().find(|it| it.as_str() == kind)?;
         let address = Address {
             run,
             kind,
@@ -587,8 +587,8 @@ mod tests {
                     subject,
                     format!(
                         "x=2Ey.inbox2.8.{}.{}.machine.ns=2Fweb=2E1.a=2Eb",
-                        origin.word(),
-                        kind.word()
+                        origin.as_str(),
+                        kind.as_str()
                     )
                 );
                 assert_eq!(names.address_of(&subject), Some((origin, address)));

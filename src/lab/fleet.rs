@@ -241,7 +241,7 @@ pub(crate) fn list_faults() {
         println!(
             "{:24} {:7} {}",
             fault.name(),
-            fault.end().word(),
+            fault.end().as_str(),
             fault.about()
         );
     }

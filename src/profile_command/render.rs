@@ -77,7 +77,7 @@ enum PlatformArg {
 }
 
 impl PlatformArg {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Aws => "aws",
             Self::Azure => "azure",
@@ -194,7 +194,7 @@ impl Render {
     }
 
     fn values(&self) -> Result<Values, Failure> {
-        let example = Values::example(self.platform.word());
+        let example = Values::example(self.platform.as_str());
         let Some(path) = &self.facts else {
             return Ok(example);
         };

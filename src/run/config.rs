@@ -425,7 +425,7 @@ fn read_keys(nats: &NatsSettings, roles: &BTreeSet<Role>) -> anyhow::Result<Opti
         ensure!(!unsigned, "--nats-accept-unsigned needs --nats-keys");
         return Ok(None);
     };
-    let roles: Vec<&str> = roles.iter().map(|role| role.word()).collect();
+    let roles: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     let keys = Keys::open(folder, &roles, unsigned).context("--nats-keys")?;
     check_public_keys(&keys).context("--nats-keys: the public keys")?;
     Ok(Some(Arc::new(keys)))
@@ -437,17 +437,17 @@ fn check_public_keys(keys: &Keys) -> anyhow::Result<()> {
     let there = keys.roles();
     let unknown = there
         .iter()
-        .find(|word| roles.iter().all(|role| role.word() != **word));
+        .find(|word| roles.iter().all(|role| role.as_str() != **word));
     if let Some(word) = unknown {
-        let known: Vec<&str> = roles.iter().map(|role| role.word()).collect();
+        let known: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
         bail!("dormer has no role `{word}`; it has {}", known.join(", "));
     }
-    let without = roles.iter().find(|role| !there.contains(role.word()));
+    let without = roles.iter().find(|role| !there.contains(role.as_str()));
     if let Some(role) = without {
         bail!(
             "the role {role} has no key, so nothing of it would be taken: make them with \
              `dormer keys make --output NEW --keep OLD/public.keys`",
-            role = role.word()
+            role = role.as_str()
         );
     }
     Ok(())
@@ -642,7 +642,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("keys");
-        let roles = Role::value_variants().iter().map(|role| role.word());
+        let roles = Role::value_variants().iter().map(|role| role.as_str());
         make(&folder, &roles.collect::<Vec<_>>(), None).expect("keys");
         for (url, nats) in [
             ("tls://nats:4222", user),

@@ -332,9 +332,9 @@ impl Cluster<'_> {
             let telemetry = running.telemetry();
             telemetry
                 .metrics()
-                .messages_refusable(Refusal::ALL.map(Refusal::word));
+                .messages_refusable(Refusal::ALL.map(Refusal::as_str));
             let counted = Arc::clone(&telemetry);
-            keys.count_with(move |refusal| counted.metrics().message_refused(refusal.word()));
+            keys.count_with(move |refusal| counted.metrics().message_refused(refusal.as_str()));
             keys.count_unsigned_with(move || telemetry.metrics().message_unsigned());
         }
         self.warn_of_unkeyed();

@@ -46,7 +46,7 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
 async fn roles_with_keys_meet_on_a_server_and_survive_its_death() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("keys");
-    let roles = Role::ALL.map(Role::word);
+    let roles = Role::ALL.map(Role::as_str);
     make(&folder, &roles, None).expect("keys");
     meet_and_survive(Some(&folder)).await;
 }

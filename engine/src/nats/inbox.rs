@@ -250,7 +250,7 @@ impl NatsInbox {
     fn outgoing(&self, run: &RunId, bytes: Vec<u8>) -> Result<Outgoing, StoreError> {
         let address = Address::of_bytes(run, &bytes);
         let keys = self.link.keys.as_ref();
-        let console = keys.is_none_or(|keys| keys.signs_as(Origin::Console.word()));
+        let console = keys.is_none_or(|keys| keys.signs_as(Origin::Console.as_str()));
         let origin = match (self.origin, address.kind) {
             (Origin::Engine, Kind::Request) if console => Origin::Console,
             (origin, _) => origin,
@@ -258,8 +258,8 @@ impl NatsInbox {
         if keys.is_some() && !origin.may_sign(address.kind) {
             return Err(StoreError::Unavailable(format!(
                 "no engine takes a {} that a {} signed: its own sender must send it again",
-                address.kind.word(),
-                origin.word()
+                address.kind.as_str(),
+                origin.as_str()
             )));
         }
         let subject = self.link.names.message(origin, &address);

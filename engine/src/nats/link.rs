@@ -105,7 +105,7 @@ impl Link {
     /// Adds the signature of `origin`, if there are keys.
     pub(super) fn sign(&self, origin: Origin, subject: &str, body: &[u8], headers: &mut HeaderMap) {
         if let Some(keys) = &self.keys {
-            keys.sign(origin.word(), self.signed(subject, body), headers);
+            keys.sign(origin.as_str(), self.signed(subject, body), headers);
         }
     }
 
@@ -118,7 +118,7 @@ impl Link {
     ) -> Result<Option<SignedAt>, Refusal> {
         let (body, headers) = message;
         self.keys.as_ref().map_or(Ok(None), |keys| {
-            keys.verify(&[origin.word()], self.signed(subject, body), headers)
+            keys.verify(&[origin.as_str()], self.signed(subject, body), headers)
         })
     }
 

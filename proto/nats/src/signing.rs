@@ -83,7 +83,7 @@ impl Refusal {
     ];
 
     /// Its word in metrics.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Unsigned => "unsigned",
             Self::Malformed => "malformed",

@@ -194,7 +194,8 @@ fn known_cause(
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
     // A phase that waits for a person has a cause of its own.
-    let is_late = |it: &&MachineProblem| machine.phase.id() == it.code && it.urgency != Urgency::Person;
+    let is_late =
+        |it: &&MachineProblem| machine.phase.id() == it.code && it.urgency != Urgency::Person;
     // The present attempt says more than the failure before the retry.
     let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
     let is_retried = problem::is_retried(machine);

@@ -105,7 +105,7 @@ impl Strategy {
     }
 
     /// Name on the command line and in the outcome's JSON.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Recreate => "recreate",
             Self::InPlace => "in-place",

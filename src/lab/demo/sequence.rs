@@ -244,7 +244,7 @@ impl<'a> Sequence<'a> {
             sftp_sessions_per_node: per(tally.sftp_sessions),
             pods_evicted: tally.pods_evicted,
             pods_deleted: tally.pods_deleted,
-            strategy: self.environment.strategy().word(),
+            strategy: self.environment.strategy().as_str(),
             version: version.to_owned(),
             speed: self.environment.speed(),
             seed: self.environment.seed(),

@@ -55,7 +55,7 @@ impl Role {
 
     /// Name of the role, of its key and of the origin of its messages.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Watcher => "watcher",
             Self::Engine => "engine",

@@ -157,7 +157,7 @@ pub enum End {
 
 impl End {
     /// Word in the list of faults.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Itself => "heals",
             Self::Count => "heals*",

@@ -4,7 +4,7 @@
 use dormer_profile::{
     answer::{FailureCode, ItemState},
     document::{Document, Section},
-    item::{Item, What},
+    item::{Item, ItemKind},
 };
 use dormer_proto::boot::same_boot;
 
@@ -57,13 +57,14 @@ pub(crate) async fn remember<H: Host>(run: &mut Run<H>, document: &Document) -> 
 
 fn step(item: &Item) -> Option<BootStep> {
     match &item.what {
-        What::Service(what) if what.running => Some(BootStep::Service {
+        ItemKind::Service(what) if what.running => Some(BootStep::Service {
             service: what.name.clone(),
             start_timeout_ms: what.start_timeout_ms,
         }),
-        What::HnsNetwork(_) | What::HnsEndpoint(_) | What::NetworkFile(_) | What::Route(_) => {
-            Some(BootStep::Item(Box::new(item.clone())))
-        }
+        ItemKind::HnsNetwork(_)
+        | ItemKind::HnsEndpoint(_)
+        | ItemKind::NetworkFile(_)
+        | ItemKind::Route(_) => Some(BootStep::Item(Box::new(item.clone()))),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The document as the program reads it: with names alone that Windows keeps as they are written.
 
-use dormer_profile::{document::Document, item::What};
+use dormer_profile::{document::Document, item::ItemKind};
 
 use crate::paths::refused;
 
@@ -17,16 +17,16 @@ fn check(document: &Document) -> Result<(), String> {
     for item in &document.items {
         let id = item.id.as_str();
         match &item.what {
-            What::Directory(what) => paths.push((id, &what.path)),
-            What::File(what) => paths.push((id, &what.path)),
-            What::NetworkFile(what) => paths.push((id, &what.path)),
-            What::Sweep(what) => paths.push((id, &what.under)),
-            What::OnlyFolders(what) => paths.push((id, &what.under)),
-            What::NewestFiles(what) => paths.push((id, &what.under)),
-            What::Image(what) => paths.push((id, &what.archive)),
-            What::DefenderExclusion(what) => paths.push((id, &what.process)),
-            What::Service(what) => names.push((id, &what.name)),
-            What::DisabledService(what) => names.push((id, &what.name)),
+            ItemKind::Directory(what) => paths.push((id, &what.path)),
+            ItemKind::File(what) => paths.push((id, &what.path)),
+            ItemKind::NetworkFile(what) => paths.push((id, &what.path)),
+            ItemKind::Sweep(what) => paths.push((id, &what.under)),
+            ItemKind::OnlyFolders(what) => paths.push((id, &what.under)),
+            ItemKind::NewestFiles(what) => paths.push((id, &what.under)),
+            ItemKind::Image(what) => paths.push((id, &what.archive)),
+            ItemKind::DefenderExclusion(what) => paths.push((id, &what.process)),
+            ItemKind::Service(what) => names.push((id, &what.name)),
+            ItemKind::DisabledService(what) => names.push((id, &what.name)),
             _ => {}
         }
     }

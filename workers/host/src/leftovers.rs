@@ -2,7 +2,7 @@
 
 use dormer_profile::{
     document::Document,
-    item::{File, FileSource, Item, What},
+    item::{File, FileSource, Item, ItemKind},
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
 /// The name of a file's upload.
 fn staged_as(item: &Item) -> Option<&str> {
     match &item.what {
-        What::File(File {
+        ItemKind::File(File {
             source: FileSource::Staged { name },
             ..
         }) => Some(name),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormer_profile::{
     answer::{FailureCode, ItemState},
     document::Document,
-    item::What,
+    item::ItemKind,
 };
 
 use crate::{
@@ -102,31 +102,31 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
     let mut swept: Vec<String> = Vec::new();
     for item in &document.items {
         wanted.extend(match &item.what {
-            What::Directory(what) => what.made(false),
-            What::File(what) => what.made(false),
-            What::Environment(what) => what.made(false),
-            What::Registry(what) => what.made(false),
-            What::Service(what) => what.made(false),
-            What::Firewall(what) => what.made(false),
-            What::DefenderExclusion(what) => what.made(false),
-            What::Certificate(what) => what.made(false),
-            What::HnsNetwork(what) => what.made(false),
-            What::HnsEndpoint(what) => what.made(false),
-            What::NetworkFile(what) => what.made(false),
-            What::Lingering(what) => Some(Made::Lingering {
+            ItemKind::Directory(what) => what.made(false),
+            ItemKind::File(what) => what.made(false),
+            ItemKind::Environment(what) => what.made(false),
+            ItemKind::Registry(what) => what.made(false),
+            ItemKind::Service(what) => what.made(false),
+            ItemKind::Firewall(what) => what.made(false),
+            ItemKind::DefenderExclusion(what) => what.made(false),
+            ItemKind::Certificate(what) => what.made(false),
+            ItemKind::HnsNetwork(what) => what.made(false),
+            ItemKind::HnsEndpoint(what) => what.made(false),
+            ItemKind::NetworkFile(what) => what.made(false),
+            ItemKind::Lingering(what) => Some(Made::Lingering {
                 process: what.process.clone(),
             }),
             // Whatever it was before.
-            What::DynamicPorts(what) => Some(Made::DynamicPorts {
+            ItemKind::DynamicPorts(what) => Some(Made::DynamicPorts {
                 start: what.start,
                 count: what.count,
             }),
             // Whatever its start type was before.
-            What::DisabledService(what) => Some(Made::Disabled {
+            ItemKind::DisabledService(what) => Some(Made::Disabled {
                 name: what.name.clone(),
                 start: Start::Disabled,
             }),
-            What::Sweep(what) => {
+            ItemKind::Sweep(what) => {
                 // The sweep deletes version folders: the ones that it keeps allow a rollback.
                 swept.extend(
                     what.keep

@@ -4,7 +4,7 @@ use dormer_profile::{
     answer::{Answer, Facts, FailureCode, ItemState, LastCall, Reboot},
     document::{DOCUMENT_SCHEMA, Document},
     invocation::Mode as Asked,
-    item::{FileSource, What},
+    item::{FileSource, ItemKind},
 };
 
 use dormer_proto::boot::same_boot;
@@ -134,7 +134,7 @@ impl<H: Host> Run<H> {
         self.section = document.section;
         let items = document.items.iter();
         let mut differing = Vec::new();
-        for item in items.filter(|item| matches!(item.what, What::DisabledService(_))) {
+        for item in items.filter(|item| matches!(item.what, ItemKind::DisabledService(_))) {
             if matches!(items::converge(self, item).await?, Step::Differs(_)) {
                 differing.push(item);
             }
@@ -238,7 +238,7 @@ impl<H: Host> Run<H> {
     /// Checks files once more at the end: a virus scanner removes a file some seconds after its creation.
     async fn assert_files_stay(&mut self, document: &Document) -> Result<()> {
         for item in &document.items {
-            let What::File(what) = &item.what else {
+            let ItemKind::File(what) = &item.what else {
                 continue;
             };
             if files::stat(&mut self.host, &what.path).await?.is_none() {
@@ -321,25 +321,25 @@ impl<H: Host> Run<H> {
 }
 
 /// Whether an item is one that [`Asked::Renew`] applies.
-fn renewable(what: &What) -> bool {
+fn renewable(what: &ItemKind) -> bool {
     match what {
-        What::Certificate(_) | What::OnlyCertificates(_) => true,
-        What::File(file) => !matches!(file.source, FileSource::Staged { .. }),
+        ItemKind::Certificate(_) | ItemKind::OnlyCertificates(_) => true,
+        ItemKind::File(file) => !matches!(file.source, FileSource::Staged { .. }),
         _ => false,
     }
 }
 
 /// Whether an item is left alone while a reboot is owed by an item of this document in this boot: a kubelet that starts
 /// before it registers under the old name.
-fn waits_for_a_reboot(what: &What) -> bool {
+fn waits_for_a_reboot(what: &ItemKind) -> bool {
     matches!(
         what,
-        What::Service(_)
-            | What::Image(_)
-            | What::HnsNetwork(_)
-            | What::HnsEndpoint(_)
-            | What::NetworkFile(_)
-            | What::SteadyService(_)
-            | What::Http(_)
+        ItemKind::Service(_)
+            | ItemKind::Image(_)
+            | ItemKind::HnsNetwork(_)
+            | ItemKind::HnsEndpoint(_)
+            | ItemKind::NetworkFile(_)
+            | ItemKind::SteadyService(_)
+            | ItemKind::Http(_)
     )
 }

@@ -7,7 +7,7 @@ use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     answer::{FailureCode, ItemState},
     document::{ChangeClass, Document},
-    item::{Directory, OnlyFolders, Sweep, VERSION_MARK, What},
+    item::{Directory, ItemKind, OnlyFolders, Sweep, VERSION_MARK},
     sha256_hex,
 };
 
@@ -100,7 +100,7 @@ fn containerds_own_folders_are_containerds() {
         path: r"C:\ProgramData\containerd\root".into(),
         keep: true,
     };
-    let document = of(vec![item("directory:root", What::Directory(root))]);
+    let document = of(vec![item("directory:root", ItemKind::Directory(root))]);
     assert_converged(&apply(&mut host, &document));
     assert!(!host.has_folder(r"C:\ProgramData\containerd"));
 }
@@ -342,7 +342,7 @@ fn old_version_folders_go_whole_or_stay_whole() {
         under: r"C:\k".into(),
         keep: vec!["V3".into()],
     };
-    let document = of(vec![item("sweep", What::Sweep(sweep))]);
+    let document = of(vec![item("sweep", ItemKind::Sweep(sweep))]);
     assert_eq!(
         detail(&plan(&mut host, &document), "sweep"),
         r"C:\k\v1, C:\k\v2"
@@ -366,7 +366,7 @@ fn folders_beside_those_that_stay_go() {
         under: r"C:\k\registries".into(),
         keep: vec!["Docker.io".into()],
     };
-    let document = of(vec![item("only", What::OnlyFolders(only))]);
+    let document = of(vec![item("only", ItemKind::OnlyFolders(only))]);
     assert_converged(&apply(&mut host, &document));
     assert!(host.has_folder(r"C:\k\registries\docker.io"));
     assert!(!host.has_folder(r"C:\k\registries\old.example"));

@@ -13,8 +13,8 @@ use dormer_profile::{
     invocation::Mode as Asked,
     item::{
         Certificate, DefenderExclusion, Directory, File, FileSource, Firewall, HnsCreate,
-        HnsEndpoint, HnsNetwork, Item, Lingering, NetworkFile, OnlyFolders, Protocol, Route,
-        SteadyService, What,
+        HnsEndpoint, HnsNetwork, Item, ItemKind, Lingering, NetworkFile, OnlyFolders, Protocol,
+        Route, SteadyService,
     },
     sha256_hex,
 };
@@ -61,7 +61,7 @@ impl Draw {
 
 fn private(path: &str, content: &str, users: &[&str]) -> Item {
     let mut item = file_for(path, content, users);
-    if let What::File(File { private, .. }) = &mut item.what {
+    if let ItemKind::File(File { private, .. }) = &mut item.what {
         *private = true;
     }
     item
@@ -73,7 +73,10 @@ fn certificate(der: &str) -> Item {
         sha256: sha256.clone(),
         base64: STANDARD.encode(der),
     };
-    item(&format!("certificate:{sha256}"), What::Certificate(what))
+    item(
+        &format!("certificate:{sha256}"),
+        ItemKind::Certificate(what),
+    )
 }
 
 /// The section `host` of a document of its own for each seed.
@@ -99,7 +102,7 @@ fn host_section(seed: u64, version: u64) -> Document {
             path: r"C:\var\log\dormer".into(),
             keep: true,
         };
-        items.push(item("directory:logs", What::Directory(what)));
+        items.push(item("directory:logs", ItemKind::Directory(what)));
     }
     if draw.yes("tls") {
         items.push(folder(r"C:\k\tls\certs"));
@@ -143,7 +146,7 @@ fn host_section(seed: u64, version: u64) -> Document {
             let what = DefenderExclusion { process: program };
             items.push(item(
                 &format!("defender:{name}"),
-                What::DefenderExclusion(what),
+                ItemKind::DefenderExclusion(what),
             ));
         }
     }
@@ -155,7 +158,7 @@ fn host_section(seed: u64, version: u64) -> Document {
                 protocol: Protocol::Tcp,
                 port: 10_250 + u16::try_from(draw.of(2, &format!("{name} port"))).unwrap_or(0),
             };
-            items.push(item(&format!("firewall:{name}"), What::Firewall(what)));
+            items.push(item(&format!("firewall:{name}"), ItemKind::Firewall(what)));
         }
     }
     for der in ["one", "two", "customer"] {
@@ -171,17 +174,20 @@ fn host_section(seed: u64, version: u64) -> Document {
             under: r"C:\k\mirrors".into(),
             keep: vec![keep],
         };
-        items.push(item("only_folders:mirrors", What::OnlyFolders(what)));
+        items.push(item("only_folders:mirrors", ItemKind::OnlyFolders(what)));
     }
     let process = "containerd-shim-runhcs-v1".to_owned();
-    items.push(item("lingering", What::Lingering(Lingering { process })));
+    items.push(item(
+        "lingering",
+        ItemKind::Lingering(Lingering { process }),
+    ));
     if draw.yes("steady") {
         let what = SteadyService {
             service: "svc0".into(),
             steady_ms: 3_000,
             log: None,
         };
-        items.push(item("steady", What::SteadyService(what)));
+        items.push(item("steady", ItemKind::SteadyService(what)));
     }
     Document {
         version: format!("v{version}"),
@@ -204,7 +210,7 @@ fn node_section(seed: u64, version: u64) -> Document {
         gateway: "10.0.0.1".into(),
         vsid: None,
     };
-    let network = What::HnsNetwork(HnsNetwork {
+    let network = ItemKind::HnsNetwork(HnsNetwork {
         name: "External".into(),
         wait_ms: 60_000,
         create: Some(create),
@@ -217,13 +223,16 @@ fn node_section(seed: u64, version: u64) -> Document {
             name: "VIPEndpoint".into(),
             users: vec!["proxy".into()],
         };
-        items.push(item("hns_endpoint:VIPEndpoint", What::HnsEndpoint(what)));
+        items.push(item(
+            "hns_endpoint:VIPEndpoint",
+            ItemKind::HnsEndpoint(what),
+        ));
     }
     let template = match endpoint {
         true => "subnet @{HNS_SUBNET} vip @{HNS_ENDPOINT_IP}",
         false => "subnet @{HNS_SUBNET}",
     };
-    let config = What::NetworkFile(NetworkFile {
+    let config = ItemKind::NetworkFile(NetworkFile {
         path: r"C:\k\proxy.conf".into(),
         template: template.into(),
         network: "External".into(),
@@ -233,7 +242,7 @@ fn node_section(seed: u64, version: u64) -> Document {
     items.push(item(r"network_file:C:\k\proxy.conf", config));
     if draw.yes("route") {
         let prefix = "169.254.169.254/32".into();
-        items.push(item("route:metadata", What::Route(Route { prefix })));
+        items.push(item("route:metadata", ItemKind::Route(Route { prefix })));
     }
     let program = format!(r"C:\k\proxy{}.exe", draw.of(2, "proxy"));
     items.push(file(&program, "MZ proxy"));
@@ -282,7 +291,7 @@ fn shared_host() -> SimulatedHost {
 /// Uploads what a document wants to have uploaded.
 fn upload(host: &mut SimulatedHost, document: &Document) {
     for item in &document.items {
-        let What::File(File { source, sha256, .. }) = &item.what else {
+        let ItemKind::File(File { source, sha256, .. }) = &item.what else {
             continue;
         };
         let FileSource::Staged { name } = source else {

@@ -13,7 +13,7 @@ use dormer_profile::{
     invocation::Mode as Asked,
     item::{
         Directory, Environment, FailureActions, File, FileSource, HnsEndpoint, HnsNetwork, Item,
-        NetworkFile, Service, StartType, What,
+        ItemKind, NetworkFile, Service, StartType,
     },
     sha256_hex,
 };
@@ -72,7 +72,7 @@ pub(crate) fn of(items: Vec<Item>) -> Document {
     document(Section::Host, items)
 }
 
-pub(crate) fn item(id: &str, what: What) -> Item {
+pub(crate) fn item(id: &str, what: ItemKind) -> Item {
     Item {
         id: id.into(),
         change: ChangeClass::Live,
@@ -85,7 +85,7 @@ pub(crate) fn folder(path: &str) -> Item {
         path: path.into(),
         keep: false,
     };
-    item(&format!("directory:{path}"), What::Directory(what))
+    item(&format!("directory:{path}"), ItemKind::Directory(what))
 }
 
 pub(crate) fn file(path: &str, content: &str) -> Item {
@@ -104,7 +104,7 @@ pub(crate) fn file_for(path: &str, content: &str, users: &[&str]) -> Item {
         users: users.iter().map(|user| (*user).to_owned()).collect(),
         private: false,
     };
-    item(&format!("file:{path}"), What::File(what))
+    item(&format!("file:{path}"), ItemKind::File(what))
 }
 
 /// A file whose content is uploaded.
@@ -119,7 +119,7 @@ pub(crate) fn staged(path: &str, content: &[u8]) -> Item {
         users: Vec::new(),
         private: false,
     };
-    item(&format!("file:{path}"), What::File(what))
+    item(&format!("file:{path}"), ItemKind::File(what))
 }
 
 pub(crate) fn environment(name: &str, value: &str, reboot: bool) -> Item {
@@ -128,7 +128,7 @@ pub(crate) fn environment(name: &str, value: &str, reboot: bool) -> Item {
         value: Some(value.into()),
         reboot,
     };
-    item(&format!("environment:{name}"), What::Environment(what))
+    item(&format!("environment:{name}"), ItemKind::Environment(what))
 }
 
 /// A service of ours, which runs.
@@ -151,7 +151,7 @@ pub(crate) fn service(name: &str, command: &str, depends: &[&str]) -> Item {
         start_timeout_ms: 30_000,
         log: None,
     };
-    item(&format!("service:{name}"), What::Service(what))
+    item(&format!("service:{name}"), ItemKind::Service(what))
 }
 
 /// The host section of a small node: three programs and their services, one of them wrapped.
@@ -188,17 +188,17 @@ pub(crate) fn node(version: &str) -> Document {
 pub(crate) fn network_section(version: &str) -> Document {
     let overlay = format!(r"C:\k\{version}\hybrid-overlay-node.exe");
     let proxy = format!(r"C:\k\{version}\kube-proxy.exe");
-    let network = What::HnsNetwork(HnsNetwork {
+    let network = ItemKind::HnsNetwork(HnsNetwork {
         name: "overlay".into(),
         wait_ms: 60_000,
         create: None,
     });
-    let endpoint = What::HnsEndpoint(HnsEndpoint {
+    let endpoint = ItemKind::HnsEndpoint(HnsEndpoint {
         network: "overlay".into(),
         name: "VIPEndpoint".into(),
         users: vec!["kube-proxy".into()],
     });
-    let config = What::NetworkFile(NetworkFile {
+    let config = ItemKind::NetworkFile(NetworkFile {
         path: r"C:\k\kube-proxy.conf".into(),
         template: "subnet @{HNS_SUBNET} vip @{HNS_ENDPOINT_IP} host @{HNS_MANAGEMENT_IP}".into(),
         network: "overlay".into(),

@@ -4,7 +4,7 @@ use dormer_host_sim::{SimulatedHost, image_archive};
 use dormer_profile::{
     answer::{FailureCode, ItemState},
     document::Document,
-    item::{Image, Item, What},
+    item::{Image, Item, ItemKind},
 };
 
 use crate::harness::*;
@@ -23,7 +23,7 @@ fn image(archive: &str) -> Item {
         pipe: r"\\.\pipe\containerd-containerd".into(),
         wait_ms: 10_000,
     };
-    item(&format!("image:{PAUSE}"), What::Image(what))
+    item(&format!("image:{PAUSE}"), ItemKind::Image(what))
 }
 
 /// A node whose kubelet comes after the image.

@@ -7,7 +7,7 @@ use dormer_host::{
 use dormer_host_sim::{Behaviour, SimulatedHost};
 use dormer_profile::{
     answer::{FailureCode, ItemState},
-    item::{HnsCreate, HnsNetwork, Item, What},
+    item::{HnsCreate, HnsNetwork, Item, ItemKind},
 };
 
 use crate::harness::{
@@ -43,7 +43,7 @@ fn bridge(subnet: &str) -> Item {
         wait_ms: 60_000,
         create: Some(create),
     };
-    item("network", What::HnsNetwork(what))
+    item("network", ItemKind::HnsNetwork(what))
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn metadata_route() -> Item {
     let what = dormer_profile::item::Route {
         prefix: "169.254.169.254/32".into(),
     };
-    item("route", What::Route(what))
+    item("route", ItemKind::Route(what))
 }
 
 fn card(index: u32, up: bool, metric: u32, gateway: &str) -> Interface {

@@ -7,7 +7,7 @@ use dormer_profile::{
     document::Document,
     item::{
         Certificate, DefenderExclusion, DisabledService, Firewall, HnsCreate, HnsEndpoint,
-        HnsNetwork, Lingering, Protocol, Registry, RegistryValue, What,
+        HnsNetwork, ItemKind, Lingering, Protocol, Registry, RegistryValue,
     },
     sha256_hex,
 };
@@ -67,14 +67,14 @@ fn one_of_each() -> Document {
         file(PROGRAM, "MZ agent"),
         file(r"C:\data\list", "x"),
         environment("HTTP_PROXY", "http://proxy", false),
-        item("registry:Mended", What::Registry(registry)),
-        item("firewall:dormer-kubelet", What::Firewall(firewall)),
-        item("exclusion", What::DefenderExclusion(exclusion)),
-        item("certificate", What::Certificate(root)),
-        item("network", What::HnsNetwork(network)),
-        item("endpoint", What::HnsEndpoint(endpoint)),
-        item("lingering", What::Lingering(lingering)),
-        item("disabled", What::DisabledService(disabled)),
+        item("registry:Mended", ItemKind::Registry(registry)),
+        item("firewall:dormer-kubelet", ItemKind::Firewall(firewall)),
+        item("exclusion", ItemKind::DefenderExclusion(exclusion)),
+        item("certificate", ItemKind::Certificate(root)),
+        item("network", ItemKind::HnsNetwork(network)),
+        item("endpoint", ItemKind::HnsEndpoint(endpoint)),
+        item("lingering", ItemKind::Lingering(lingering)),
+        item("disabled", ItemKind::DisabledService(disabled)),
         service("agent", PROGRAM, &[]),
     ])
 }

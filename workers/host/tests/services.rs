@@ -4,7 +4,7 @@ use dormer_host::ops::{Restarts, ServiceSettings, ServiceState, Start, Value};
 use dormer_host_sim::{Behaviour, SimulatedHost};
 use dormer_profile::{
     answer::{FailureCode, ItemState},
-    item::{Priority, PriorityClass, What},
+    item::{ItemKind, Priority, PriorityClass},
 };
 
 use crate::harness::{
@@ -252,7 +252,7 @@ fn the_old_priority_goes_and_no_debuggers_key_comes() {
     let key = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion\Image File Execution Options\kubelet.exe\PerfOptions";
     let mut host = converged();
     let mut document = node("v1");
-    if let What::Service(what) = &mut document.items[9].what {
+    if let ItemKind::Service(what) = &mut document.items[9].what {
         what.priority = Some(Priority {
             executable: "kubelet.exe".into(),
             class: PriorityClass::AboveNormal,
@@ -281,7 +281,7 @@ fn a_start_that_fails_says_why() {
         b"first\r\nno node-ip\r\n",
     );
     let mut document = node("v1");
-    if let What::Service(what) = &mut document.items[9].what {
+    if let ItemKind::Service(what) = &mut document.items[9].what {
         what.log = Some(r"C:\var\log\kubelet\kubelet.log".into());
     }
     let failure = apply(&mut host, &document).failure.expect("a failure");

@@ -11,7 +11,7 @@ use dormer_profile::{
     document::Section,
     item::{
         Certificate, DefenderExclusion, DynamicPorts, Feature, Firewall, Hostname, Http, Item,
-        OnlyCertificates, Protocol, Registry, RegistryValue, SteadyService, What,
+        ItemKind, OnlyCertificates, Protocol, Registry, RegistryValue, SteadyService,
     },
     layers::stack,
     payload::Manifest,
@@ -29,12 +29,15 @@ use dormer_profile::invocation::Mode as Asked;
 fn feature(name: &str) -> Item {
     item(
         &format!("feature:{name}"),
-        What::Feature(Feature { name: name.into() }),
+        ItemKind::Feature(Feature { name: name.into() }),
     )
 }
 
 fn hostname(name: &str) -> Item {
-    item("hostname", What::Hostname(Hostname { name: name.into() }))
+    item(
+        "hostname",
+        ItemKind::Hostname(Hostname { name: name.into() }),
+    )
 }
 
 #[test]
@@ -288,7 +291,7 @@ fn value(name: &str, value: RegistryValue, static_address: bool) -> Item {
         static_address,
         windows_builds: Vec::new(),
     };
-    item(&format!("registry:{name}"), What::Registry(what))
+    item(&format!("registry:{name}"), ItemKind::Registry(what))
 }
 
 #[test]
@@ -333,7 +336,7 @@ fn a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_s
 
 fn dynamic_ports(start: u16, count: u16) -> Item {
     let what = DynamicPorts { start, count };
-    item("dynamic-ports:tcp", What::DynamicPorts(what))
+    item("dynamic-ports:tcp", ItemKind::DynamicPorts(what))
 }
 
 #[test]
@@ -421,7 +424,7 @@ fn each_windows_gets_the_values_that_are_for_it() {
         let rendered = render(&inputs, Section::Host, "v").expect("rendered");
         let items = rendered.document.items.into_iter();
         let document = of(items
-            .filter(|item| matches!(item.what, What::Registry(_)))
+            .filter(|item| matches!(item.what, ItemKind::Registry(_)))
             .collect());
         for (build, expected) in [
             (17_763, [Some(80), None, None, Some(1)]),
@@ -488,12 +491,18 @@ fn root(der: &[u8]) -> Item {
         sha256: sha256.clone(),
         base64: STANDARD.encode(der),
     };
-    item(&format!("certificate:{sha256}"), What::Certificate(what))
+    item(
+        &format!("certificate:{sha256}"),
+        ItemKind::Certificate(what),
+    )
 }
 
 fn only_roots(ders: &[&[u8]]) -> Item {
     let keep = ders.iter().map(|der| sha256_hex(der)).collect();
-    item("roots", What::OnlyCertificates(OnlyCertificates { keep }))
+    item(
+        "roots",
+        ItemKind::OnlyCertificates(OnlyCertificates { keep }),
+    )
 }
 
 fn in_store(der: &[u8], name: &str, own: bool) -> Root {
@@ -563,7 +572,7 @@ fn kubelet_port() -> Item {
         protocol: Protocol::Tcp,
         port: 10_250,
     };
-    item("firewall:dormer-kubelet", What::Firewall(what))
+    item("firewall:dormer-kubelet", ItemKind::Firewall(what))
 }
 
 fn rule(ports: &str) -> FirewallRule {
@@ -652,7 +661,7 @@ fn excluded(process: &str) -> Item {
     };
     item(
         &format!("defender:{process}"),
-        What::DefenderExclusion(what),
+        ItemKind::DefenderExclusion(what),
     )
 }
 
@@ -727,8 +736,8 @@ fn evidence_is_read_and_nothing_else() {
     let mut document = node("v1");
     document
         .items
-        .push(item("steady", What::SteadyService(steady)));
-    document.items.push(item("healthz", What::Http(page)));
+        .push(item("steady", ItemKind::SteadyService(steady)));
+    document.items.push(item("healthz", ItemKind::Http(page)));
     let mut host = SimulatedHost::new();
     let answer = apply(&mut host, &document);
     assert_eq!(code(&answer), Some(FailureCode::NotHealthy));
@@ -756,7 +765,7 @@ fn an_openshift_node_keeps_its_two_newest_network_certificates() {
         keep: &[],
     };
     let rendered = render(&inputs, Section::Node, "v").expect("rendered");
-    let of_files = |item: &Item| matches!(item.what, What::NewestFiles(_));
+    let of_files = |item: &Item| matches!(item.what, ItemKind::NewestFiles(_));
     let items = rendered.document.items.into_iter().filter(of_files);
     let document = of(items.collect());
     let mut host = SimulatedHost::new();

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::item::ChangeClass;
-use crate::item::{File, FileSource, Item, What};
+use crate::item::{File, FileSource, Item, ItemKind};
 
 /// Schema number of [`Document`] and [`crate::answer::Answer`]. The program refuses any other.
 pub const DOCUMENT_SCHEMA: u32 = 1;
@@ -128,7 +128,7 @@ impl Document {
     /// Files that `apply` takes from the staging folder: destination, staged name, size.
     pub fn staged_files(&self) -> impl Iterator<Item = (&str, &str, u64)> {
         self.items.iter().filter_map(|item| match &item.what {
-            What::File(File {
+            ItemKind::File(File {
                 path,
                 size,
                 source: FileSource::Staged { name },

@@ -3,7 +3,7 @@
 use crate::{
     answer::{Answer, ItemState},
     document::{ChangeClass, Document},
-    item::What,
+    item::ItemKind,
 };
 
 /// Item that does not match.
@@ -57,20 +57,20 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
 }
 
 /// What a host that lacks the item is found to be, in the host program's words.
-fn missing(what: &What) -> &'static str {
+fn missing(what: &ItemKind) -> &'static str {
     match what {
-        What::DefenderExclusion(_) => "is not excluded",
-        What::DisabledService(_) => "is not disabled",
-        What::Feature(_) => "is not enabled",
-        What::File(_) => "not uploaded",
-        What::Image(_) => "is not in containerd's store",
+        ItemKind::DefenderExclusion(_) => "is not excluded",
+        ItemKind::DisabledService(_) => "is not disabled",
+        ItemKind::Feature(_) => "is not enabled",
+        ItemKind::File(_) => "not uploaded",
+        ItemKind::Image(_) => "is not in containerd's store",
         _ => "is not there",
     }
 }
 
 /// Names of the fields in which two items differ; never their values, which may be secrets.
-fn fields(from: &What, to: &What) -> String {
-    let object = |what: &What| match serde_json::to_value(what) {
+fn fields(from: &ItemKind, to: &ItemKind) -> String {
+    let object = |what: &ItemKind| match serde_json::to_value(what) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
@@ -101,11 +101,11 @@ mod tests {
         answer::{Facts, ItemOutcome, Reboot},
         document::{DOCUMENT_SCHEMA, Section},
         invocation::Mode,
-        item::{Directory, Item, What},
+        item::{Directory, Item, ItemKind},
     };
 
     fn item(id: &str, change: ChangeClass) -> Item {
-        let what = What::Directory(Directory {
+        let what = ItemKind::Directory(Directory {
             path: r"C:\k".into(),
             keep: false,
         });
@@ -149,7 +149,7 @@ mod tests {
         };
         let mut kept = item("b", ChangeClass::Drain);
         let from = document(vec![item("a", ChangeClass::Live), kept.clone()]);
-        kept.what = What::Directory(Directory {
+        kept.what = ItemKind::Directory(Directory {
             path: r"C:\k".into(),
             keep: true,
         });

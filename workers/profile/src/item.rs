@@ -42,13 +42,13 @@ pub struct Item {
     pub change: ChangeClass,
     /// Content; its fields are beside `id`, and `kind` selects the variant.
     #[serde(flatten)]
-    pub what: What,
+    pub what: ItemKind,
 }
 
 /// Kinds of items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum What {
+pub enum ItemKind {
     /// A folder that exists.
     Directory(Directory),
     /// A file with exactly this content.
@@ -99,7 +99,7 @@ pub enum What {
     DisabledService(DisabledService),
 }
 
-/// See [`What::Directory`].
+/// See [`ItemKind::Directory`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
     /// Absolute path with a drive.
@@ -109,7 +109,7 @@ pub struct Directory {
     pub keep: bool,
 }
 
-/// See [`What::File`].
+/// See [`ItemKind::File`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct File {
     /// Absolute path with a drive.
@@ -145,21 +145,21 @@ pub enum FileSource {
     },
 }
 
-/// See [`What::Feature`].
+/// See [`ItemKind::Feature`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Feature {
     /// Name as `Install-WindowsFeature` knows it.
     pub name: String,
 }
 
-/// See [`What::Hostname`].
+/// See [`ItemKind::Hostname`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hostname {
     /// The name, at most 15 characters, which is the limit of NetBIOS.
     pub name: String,
 }
 
-/// See [`What::Environment`].
+/// See [`ItemKind::Environment`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Name of the variable.
@@ -172,7 +172,7 @@ pub struct Environment {
     pub reboot: bool,
 }
 
-/// See [`What::Registry`].
+/// See [`ItemKind::Registry`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Registry {
     /// The key below `HKEY_LOCAL_MACHINE`, without the root.
@@ -189,7 +189,7 @@ pub struct Registry {
     pub windows_builds: Vec<String>,
 }
 
-/// See [`What::DynamicPorts`].
+/// See [`ItemKind::DynamicPorts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DynamicPorts {
     /// First port.
@@ -214,7 +214,7 @@ pub enum RegistryValue {
     Texts(Vec<String>),
 }
 
-/// See [`What::Service`].
+/// See [`ItemKind::Service`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Service {
     /// Service name, the key in the service control manager.
@@ -291,7 +291,7 @@ pub enum PriorityClass {
     High,
 }
 
-/// See [`What::Image`].
+/// See [`ItemKind::Image`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
     /// Its name, as the kubelet and containerd's configuration have it: `registry.k8s.io/pause:3.10.2`.
@@ -304,7 +304,7 @@ pub struct Image {
     pub wait_ms: u64,
 }
 
-/// See [`What::Firewall`].
+/// See [`ItemKind::Firewall`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Firewall {
     /// Name of the rule.
@@ -325,14 +325,14 @@ pub enum Protocol {
     Udp,
 }
 
-/// See [`What::DefenderExclusion`].
+/// See [`ItemKind::DefenderExclusion`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DefenderExclusion {
     /// Absolute path of the executable.
     pub process: String,
 }
 
-/// See [`What::Certificate`].
+/// See [`ItemKind::Certificate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// SHA-256 of the DER bytes, 64 lower-case hex digits.
@@ -341,7 +341,7 @@ pub struct Certificate {
     pub base64: String,
 }
 
-/// See [`What::HnsNetwork`].
+/// See [`ItemKind::HnsNetwork`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HnsNetwork {
     /// Name of the network.
@@ -367,7 +367,7 @@ pub struct HnsCreate {
     pub vsid: Option<u32>,
 }
 
-/// See [`What::HnsEndpoint`].
+/// See [`ItemKind::HnsEndpoint`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HnsEndpoint {
     /// The network it belongs to.
@@ -380,7 +380,7 @@ pub struct HnsEndpoint {
     pub users: Vec<String>,
 }
 
-/// See [`What::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and `@{HNS_ENDPOINT_IP}` are
+/// See [`ItemKind::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and `@{HNS_ENDPOINT_IP}` are
 /// replaced by values of the host's network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkFile {
@@ -398,14 +398,14 @@ pub struct NetworkFile {
     pub users: Vec<String>,
 }
 
-/// See [`What::Route`].
+/// See [`ItemKind::Route`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
     /// Destination prefix, for example `169.254.169.254/32`.
     pub prefix: String,
 }
 
-/// See [`What::SteadyService`].
+/// See [`ItemKind::SteadyService`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyService {
     /// The service.
@@ -417,7 +417,7 @@ pub struct SteadyService {
     pub log: Option<String>,
 }
 
-/// See [`What::Http`].
+/// See [`ItemKind::Http`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Http {
     /// The address, on the host itself.
@@ -429,7 +429,7 @@ pub struct Http {
     pub log: Option<String>,
 }
 
-/// See [`What::Sweep`].
+/// See [`ItemKind::Sweep`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sweep {
     /// Folder that holds the version folders.
@@ -442,7 +442,7 @@ pub struct Sweep {
 /// File in a version folder that says it is one of ours, so that a sweep touches nothing else.
 pub const VERSION_MARK: &str = ".dormer-version";
 
-/// See [`What::OnlyFolders`].
+/// See [`ItemKind::OnlyFolders`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnlyFolders {
     /// Folder that only dormer writes to.
@@ -451,7 +451,7 @@ pub struct OnlyFolders {
     pub keep: Vec<String>,
 }
 
-/// See [`What::NewestFiles`].
+/// See [`ItemKind::NewestFiles`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewestFiles {
     /// The folder.
@@ -467,14 +467,14 @@ pub struct NewestFiles {
     pub current: Option<String>,
 }
 
-/// See [`What::OnlyCertificates`].
+/// See [`ItemKind::OnlyCertificates`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnlyCertificates {
     /// SHA-256 of the DER bytes of each that stays.
     pub keep: Vec<String>,
 }
 
-/// See [`What::DisabledService`]. WICD is one where dormer takes over from WMCO. How it was started is noted on the host, so
+/// See [`ItemKind::DisabledService`]. WICD is one where dormer takes over from WMCO. How it was started is noted on the host, so
 /// that it can be given back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DisabledService {
@@ -482,7 +482,7 @@ pub struct DisabledService {
     pub name: String,
 }
 
-/// See [`What::Lingering`].
+/// See [`ItemKind::Lingering`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lingering {
     /// Name of the process, without `.exe`.

@@ -443,7 +443,7 @@ pub struct NetworkSpec {
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceSpec {
     /// The command line, word by word; quoted where Windows needs it.
-    pub command: Vec<Word>,
+    pub command: Vec<CommandWord>,
     /// Description; the display name is the service's name.
     pub description: String,
     /// Services that must run before this one.
@@ -497,17 +497,17 @@ impl Default for ServiceSpec {
 /// A word of a command line, always there or under a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Word {
+pub enum CommandWord {
     /// Always.
     Always(String),
     /// Under a condition.
-    Maybe(MaybeWord),
+    Maybe(ConditionalWords),
 }
 
 /// Words under a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct MaybeWord {
+pub struct ConditionalWords {
     /// When they are there.
     pub when: When,
     /// The words.

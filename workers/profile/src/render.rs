@@ -60,7 +60,7 @@ use crate::{
     document::{DOCUMENT_SCHEMA, Document, Section},
     payload::Manifest,
     problem::{Problem, Problems},
-    profile::{Profile, SectionSpec, Word},
+    profile::{CommandWord, Profile, SectionSpec},
     variables::{Secrets, Variables},
 };
 use items::Items;
@@ -170,9 +170,9 @@ pub(crate) fn commands(
     services
         .map(|service| {
             let words = service.command.iter().flat_map(|word| match word {
-                Word::Always(word) => std::slice::from_ref(word),
-                Word::Maybe(maybe) if values.holds(&maybe.when) => maybe.words.as_slice(),
-                Word::Maybe(_) => &[],
+                CommandWord::Always(word) => std::slice::from_ref(word),
+                CommandWord::Maybe(maybe) if values.holds(&maybe.when) => maybe.words.as_slice(),
+                CommandWord::Maybe(_) => &[],
             });
             words.filter_map(|word| values.fill(word).ok()).collect()
         })

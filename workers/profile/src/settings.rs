@@ -10,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use crate::{
-    item::{File, FileSource, Item, Service, What},
+    item::{File, FileSource, Item, ItemKind, Service},
     kubelet_pairs::contradictions,
     payload::Manifest,
     problem::Problem,
@@ -279,11 +279,13 @@ pub(crate) fn check(items: &[Item], kept: &[String], payload: &Manifest) -> Vec<
     };
     for item in items {
         match &item.what {
-            What::Service(service) => {
+            ItemKind::Service(service) => {
                 flags(&item.id, service, payload, &mut found);
                 containerd::service(&item.id, &service.command, rendered, &mut found);
             }
-            What::File(_) | What::NetworkFile(_) => kubernetes_config(item, payload, &mut found),
+            ItemKind::File(_) | ItemKind::NetworkFile(_) => {
+                kubernetes_config(item, payload, &mut found)
+            }
             _ => {}
         }
     }
@@ -421,8 +423,8 @@ pub(crate) fn port_of_2019(port: &str) -> String {
 
 fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) {
     let text = match &item.what {
-        What::File(file) => inline(file),
-        What::NetworkFile(file) => Some(file.template.clone()),
+        ItemKind::File(file) => inline(file),
+        ItemKind::NetworkFile(file) => Some(file.template.clone()),
         _ => None,
     };
     let Some(text) = text.filter(|text| text.contains("Configuration")) else {

@@ -10,7 +10,7 @@ use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
     ignition::KubeletFacts,
-    item::{File, FileSource, Item, Service, What},
+    item::{File, FileSource, Item, ItemKind, Service},
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
@@ -110,7 +110,7 @@ fn details(item: &Item, text: &mut String) {
         let _ = writeln!(text, "    {line}");
     };
     match &item.what {
-        What::Service(service) => {
+        ItemKind::Service(service) => {
             say(&service.command);
             say(&format!(
                 "{}; after {:?}",
@@ -121,7 +121,7 @@ fn details(item: &Item, text: &mut String) {
                 service.failure.restart_delays_ms
             ));
         }
-        What::File(File {
+        ItemKind::File(File {
             source: FileSource::Inline { base64 },
             users,
             private,
@@ -135,32 +135,32 @@ fn details(item: &Item, text: &mut String) {
                 .lines()
                 .for_each(|line| say(&format!("| {line}")));
         }
-        What::NetworkFile(file) => {
+        ItemKind::NetworkFile(file) => {
             file.template
                 .lines()
                 .for_each(|line| say(&format!("| {line}")));
         }
-        What::File(_) => say("of the payload"),
-        What::Directory(directory) if directory.keep => say("stays"),
-        What::Environment(variable) => say(&format!("{:?}", variable.value)),
-        What::HnsNetwork(network) => say(&format!("waited for {} ms", network.wait_ms)),
-        What::Registry(value) => say(&format!(
+        ItemKind::File(_) => say("of the payload"),
+        ItemKind::Directory(directory) if directory.keep => say("stays"),
+        ItemKind::Environment(variable) => say(&format!("{:?}", variable.value)),
+        ItemKind::HnsNetwork(network) => say(&format!("waited for {} ms", network.wait_ms)),
+        ItemKind::Registry(value) => say(&format!(
             r"{}\{} is {:?}",
             value.key, value.name, value.value
         )),
-        What::DynamicPorts(ports) => say(&format!("{} from {} on", ports.count, ports.start)),
-        What::Image(image) => say(&format!("out of {} through {}", image.archive, image.pipe)),
-        What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
-        What::Http(evidence) => say(&evidence.url),
-        What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
-        What::NewestFiles(newest) => say(&format!(
+        ItemKind::DynamicPorts(ports) => say(&format!("{} from {} on", ports.count, ports.start)),
+        ItemKind::Image(image) => say(&format!("out of {} through {}", image.archive, image.pipe)),
+        ItemKind::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
+        ItemKind::Http(evidence) => say(&evidence.url),
+        ItemKind::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
+        ItemKind::NewestFiles(newest) => say(&format!(
             r"{}\{}*{}: {} stay, and what {:?} is",
             newest.under, newest.prefix, newest.suffix, newest.keep, newest.current
         )),
-        What::Hostname(hostname) => say(&hostname.name),
-        What::OnlyFolders(only) => say(&format!("only {:?}", only.keep)),
-        What::OnlyCertificates(only) => say(&format!("only {:?}", only.keep)),
-        What::Firewall(rule) => say(&format!("{:?} {}", rule.protocol, rule.port)),
+        ItemKind::Hostname(hostname) => say(&hostname.name),
+        ItemKind::OnlyFolders(only) => say(&format!("only {:?}", only.keep)),
+        ItemKind::OnlyCertificates(only) => say(&format!("only {:?}", only.keep)),
+        ItemKind::Firewall(rule) => say(&format!("{:?} {}", rule.protocol, rule.port)),
         _ => {}
     }
 }
@@ -219,7 +219,7 @@ fn services(platform: &str, secrets: &Secrets, values: &Values) -> Vec<Service> 
     let mut found = Vec::new();
     for section in [Section::Host, Section::Node] {
         for item in rendered(&profile, &values, secrets, section).document.items {
-            if let What::Service(mut service) = item.what {
+            if let ItemKind::Service(mut service) = item.what {
                 let bare = folder.trim_end_matches('\\');
                 service.command = service
                     .command
@@ -535,7 +535,7 @@ fn a_proxy_is_set_and_cleared_with_a_drain() {
         assert_eq!(found, [named("HTTP_PROXY"), named("NO_PROXY")]);
     }
     let values = plain.items.iter().filter_map(|item| match &item.what {
-        What::Environment(variable) => Some(variable.value.clone()),
+        ItemKind::Environment(variable) => Some(variable.value.clone()),
         _ => None,
     });
     assert_eq!(
@@ -690,7 +690,7 @@ fn a_flag_restarts_and_another_containerd_drains() {
     assert_eq!(found.len(), 1, "{found:?}");
     let mut document = before.document.clone();
     for item in &mut document.items {
-        if let What::File(file) = &mut item.what
+        if let ItemKind::File(file) = &mut item.what
             && file.path.ends_with(r"\containerd.exe")
         {
             file.sha256 = "0".repeat(64);

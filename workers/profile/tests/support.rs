@@ -5,7 +5,7 @@ use dormer_profile::{
     builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
-    item::{File, FileSource, What},
+    item::{File, FileSource, ItemKind},
     kubelet_config::KubeletConfig,
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored},
@@ -137,7 +137,7 @@ impl Node<'_> {
 pub(crate) fn file(documents: &[Document], path: &str) -> Option<String> {
     let items = documents.iter().flat_map(|document| &document.items);
     items.into_iter().find_map(|item| match &item.what {
-        What::File(File {
+        ItemKind::File(File {
             path: there,
             source: FileSource::Inline { base64 },
             ..
@@ -145,7 +145,7 @@ pub(crate) fn file(documents: &[Document], path: &str) -> Option<String> {
             let bytes = STANDARD.decode(base64).expect("base64");
             Some(String::from_utf8(bytes).expect("text"))
         }
-        What::NetworkFile(file) if file.path == path => Some(file.template.clone()),
+        ItemKind::NetworkFile(file) if file.path == path => Some(file.template.clone()),
         _ => None,
     })
 }
@@ -158,7 +158,7 @@ pub(crate) fn command(documents: &[Document], name: &str) -> String {
     let mut items = documents.iter().flat_map(|document| &document.items);
     items
         .find_map(|item| match &item.what {
-            What::Service(service) if service.name == name => Some(service.command.clone()),
+            ItemKind::Service(service) if service.name == name => Some(service.command.clone()),
             _ => None,
         })
         .expect(name)
@@ -381,7 +381,7 @@ fn windows_is_set(change: Change) {
             .items
             .iter()
             .filter_map(|item| match &item.what {
-                What::Registry(value) => Some((
+                ItemKind::Registry(value) => Some((
                     value.name.as_str(),
                     value.windows_builds.join(" "),
                     value.static_address,
@@ -406,7 +406,7 @@ fn windows_is_set(change: Change) {
         ];
         assert_eq!(found, wanted, "{profile}");
         let ports = documents[0].items.iter().find_map(|item| match &item.what {
-            What::DynamicPorts(ports) => Some((ports.start, ports.count)),
+            ItemKind::DynamicPorts(ports) => Some((ports.start, ports.count)),
             _ => None,
         });
         assert_eq!(ports, Some((34_000, 31_536)), "{profile}");
@@ -456,7 +456,7 @@ fn pause_comes_with_the_payload(change: Change) {
             let without = node.rendered();
             let images = |documents: &[Document]| {
                 let items = documents[0].items.iter();
-                let image = |what: &What| matches!(what, What::Image(_));
+                let image = |what: &ItemKind| matches!(what, ItemKind::Image(_));
                 items.filter(|item| image(&item.what)).count()
             };
             assert_eq!(images(&without), 0);
@@ -467,11 +467,11 @@ fn pause_comes_with_the_payload(change: Change) {
             let at = |id: &str| ids.iter().position(|one| *one == id).expect("it is there");
             let image = at(&format!("image:{pause}"));
             assert!(at("service:containerd") < image && image < at("service:kubelet"));
-            let What::Image(what) = &with[0].items[image].what else {
+            let ItemKind::Image(what) = &with[0].items[image].what else {
                 panic!("an image")
             };
             let file = with[0].items.iter().find_map(|item| match &item.what {
-                What::File(file) if file.path == what.archive => Some(&file.source),
+                ItemKind::File(file) if file.path == what.archive => Some(&file.source),
                 _ => None,
             });
             assert!(

@@ -4,7 +4,7 @@ use super::prepare::{Prepared, bytes};
 use dormer_profile::{
     document::{ChangeClass, Document},
     drift::{Difference, between},
-    item::What,
+    item::ItemKind,
     render::{Inputs, Rendered, render},
     values::CLOUD_TOKEN,
 };
@@ -34,7 +34,12 @@ impl Prepared {
 fn is_certificate(document: &Document, id: &str) -> bool {
     let mut items = document.items.iter();
     let item = items.find(|item| item.id == id);
-    item.is_some_and(|item| matches!(item.what, What::Certificate(_) | What::OnlyCertificates(_)))
+    item.is_some_and(|item| {
+        matches!(
+            item.what,
+            ItemKind::Certificate(_) | ItemKind::OnlyCertificates(_)
+        )
+    })
 }
 
 /// Items that the token of a cloud-node-manager is in: those that another token changes.

@@ -122,7 +122,7 @@ impl NatsLink {
                 subject,
                 body,
             };
-            keys.sign(origin.word(), signed, &mut headers);
+            keys.sign(origin.as_str(), signed, &mut headers);
         }
         headers
     }
@@ -137,7 +137,7 @@ impl NatsLink {
         body: &[u8],
         headers: Option<&HeaderMap>,
     ) -> Result<Option<SignedAt>, Refusal> {
-        let roles: Vec<&str> = origins.iter().map(|origin| origin.word()).collect();
+        let roles: Vec<&str> = origins.iter().map(|origin| origin.as_str()).collect();
         let Some(keys) = &self.keys else {
             return Ok(None);
         };

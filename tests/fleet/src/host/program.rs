@@ -18,7 +18,7 @@ use dormer_host::wire::read_document;
 use dormer_profile::answer::{Answer, FailureCode, ItemState};
 use dormer_profile::document::Document;
 use dormer_profile::invocation::Mode as Asked;
-use dormer_profile::item::What;
+use dormer_profile::item::ItemKind;
 use dormer_profile::{frame, sha256_hex};
 use russh::server::Msg;
 use russh::{Channel, ChannelMsg};
@@ -243,7 +243,7 @@ impl Host {
     fn note_asked_for(&self, document: &Document) {
         let mut state = self.state();
         for item in &document.items {
-            if let What::File(what) = &item.what {
+            if let ItemKind::File(what) = &item.what {
                 state
                     .asked_for
                     .insert(what.path.clone(), what.sha256.clone());

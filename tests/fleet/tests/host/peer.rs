@@ -17,7 +17,7 @@ use dormer_host::paths::{BIN, ROOT, STAGING, program_path};
 use dormer_profile::answer::Answer;
 use dormer_profile::document::{ChangeClass, DOCUMENT_SCHEMA, Document, Fence, Section};
 use dormer_profile::invocation::Mode;
-use dormer_profile::item::{Item, What};
+use dormer_profile::item::{Item, ItemKind};
 use dormer_profile::{frame, sha256_hex};
 use russh::ChannelMsg;
 use russh::client::{self, AuthResult};
@@ -394,7 +394,7 @@ pub(crate) mod items {
     use super::*;
 
     fn item(id: &str, what: Value) -> Item {
-        let what: What = serde_json::from_value(what).expect("an item");
+        let what: ItemKind = serde_json::from_value(what).expect("an item");
         Item {
             id: id.into(),
             change: ChangeClass::Live,

@@ -3,7 +3,7 @@
 use dormer_profile::{
     answer::FailureCode,
     document::Document,
-    item::{HnsEndpoint, What},
+    item::{HnsEndpoint, ItemKind},
 };
 use serde_json::json;
 
@@ -154,7 +154,7 @@ fn reservation(network: &str, ipv4: &str) -> String {
 /// Folders with the reservations of a document's endpoints.
 pub(crate) fn reservations(document: &Document) -> Vec<String> {
     let all = document.items.iter().filter_map(|item| match &item.what {
-        What::HnsEndpoint(what) => Some(format!(r"{RESERVED}\{}", what.network)),
+        ItemKind::HnsEndpoint(what) => Some(format!(r"{RESERVED}\{}", what.network)),
         _ => None,
     });
     all.collect()

@@ -26,7 +26,7 @@ use std::future::Future;
 
 use dormer_profile::{
     document::ChangeClass,
-    item::{Item, What},
+    item::{Item, ItemKind},
 };
 
 use crate::{ops::Host, problem::Result, progress::Run, state::Made};
@@ -105,30 +105,30 @@ pub(crate) trait Kind: Sync {
 pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<Step> {
     let id = &item.id;
     match &item.what {
-        What::Directory(what) => one(run, id, what).await,
-        What::File(what) => one(run, id, what).await,
-        What::Feature(what) => one(run, id, what).await,
-        What::Hostname(what) => one(run, id, what).await,
-        What::Environment(what) => one(run, id, what).await,
-        What::Registry(what) => one(run, id, what).await,
-        What::DynamicPorts(what) => one(run, id, what).await,
-        What::Service(what) => one(run, id, what).await,
-        What::Image(what) => one(run, id, what).await,
-        What::Firewall(what) => one(run, id, what).await,
-        What::DefenderExclusion(what) => one(run, id, what).await,
-        What::Certificate(what) => one(run, id, what).await,
-        What::HnsNetwork(what) => one(run, id, what).await,
-        What::HnsEndpoint(what) => one(run, id, what).await,
-        What::NetworkFile(what) => one(run, id, what).await,
-        What::Route(what) => one(run, id, what).await,
-        What::SteadyService(what) => evidence::steady(run, what).await,
-        What::Http(what) => evidence::http(run, what).await,
-        What::Sweep(what) => sweep::versions(run, what).await,
-        What::OnlyFolders(what) => sweep::folders(run, what).await,
-        What::OnlyCertificates(what) => sweep::certificates(run, what).await,
-        What::NewestFiles(what) => sweep::newest(run, what).await,
-        What::DisabledService(what) => one(run, id, what).await,
-        What::Lingering(what) => {
+        ItemKind::Directory(what) => one(run, id, what).await,
+        ItemKind::File(what) => one(run, id, what).await,
+        ItemKind::Feature(what) => one(run, id, what).await,
+        ItemKind::Hostname(what) => one(run, id, what).await,
+        ItemKind::Environment(what) => one(run, id, what).await,
+        ItemKind::Registry(what) => one(run, id, what).await,
+        ItemKind::DynamicPorts(what) => one(run, id, what).await,
+        ItemKind::Service(what) => one(run, id, what).await,
+        ItemKind::Image(what) => one(run, id, what).await,
+        ItemKind::Firewall(what) => one(run, id, what).await,
+        ItemKind::DefenderExclusion(what) => one(run, id, what).await,
+        ItemKind::Certificate(what) => one(run, id, what).await,
+        ItemKind::HnsNetwork(what) => one(run, id, what).await,
+        ItemKind::HnsEndpoint(what) => one(run, id, what).await,
+        ItemKind::NetworkFile(what) => one(run, id, what).await,
+        ItemKind::Route(what) => one(run, id, what).await,
+        ItemKind::SteadyService(what) => evidence::steady(run, what).await,
+        ItemKind::Http(what) => evidence::http(run, what).await,
+        ItemKind::Sweep(what) => sweep::versions(run, what).await,
+        ItemKind::OnlyFolders(what) => sweep::folders(run, what).await,
+        ItemKind::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        ItemKind::NewestFiles(what) => sweep::newest(run, what).await,
+        ItemKind::DisabledService(what) => one(run, id, what).await,
+        ItemKind::Lingering(what) => {
             if run.apply {
                 let process = what.process.clone();
                 run.note(Made::Lingering { process }).await?;

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use super::{Staged, items::Items};
 use crate::{
     document::ChangeClass,
-    item::{File, FileSource, OnlyFolders, VERSION_MARK, What},
+    item::{File, FileSource, ItemKind, OnlyFolders, VERSION_MARK},
     profile::{Content, FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
 
@@ -46,7 +46,7 @@ impl Items<'_> {
                 users: Vec::new(),
                 private: false,
             };
-            self.push(format!("file:{path}"), wanted.change, What::File(what));
+            self.push(format!("file:{path}"), wanted.change, ItemKind::File(what));
         }
         if !spec.payload.is_empty() {
             self.version_mark();
@@ -117,7 +117,7 @@ impl Items<'_> {
             users,
             private,
         };
-        self.push(format!("file:{path}"), change, What::File(what));
+        self.push(format!("file:{path}"), change, ItemKind::File(what));
     }
 
     pub(super) fn mirrors(&mut self, spec: &SectionSpec) {
@@ -138,7 +138,7 @@ impl Items<'_> {
         }
         // Removes registries that are no longer mirrored.
         let keep = there.iter().map(|(host, _)| mirror_folder(host)).collect();
-        let what = What::OnlyFolders(OnlyFolders {
+        let what = ItemKind::OnlyFolders(OnlyFolders {
             under: folder.clone(),
             keep,
         });

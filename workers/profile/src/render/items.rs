@@ -9,8 +9,8 @@ use crate::{
     document::ChangeClass,
     item::{
         Certificate, DefenderExclusion, Directory, DisabledService, DynamicPorts, Environment,
-        Feature, File, FileSource, Firewall, Hostname, Item, Lingering, NewestFiles,
-        OnlyCertificates, Route, Sweep, What,
+        Feature, File, FileSource, Firewall, Hostname, Item, ItemKind, Lingering, NewestFiles,
+        OnlyCertificates, Route, Sweep,
     },
     payload::Manifest,
     problem::Problem,
@@ -36,7 +36,7 @@ pub(super) struct Items<'a> {
 
 /// Removes content that may be secret before a digest; its SHA-256 stays.
 pub(super) fn blank(item: &mut Item) {
-    if let What::File(File {
+    if let ItemKind::File(File {
         source: FileSource::Inline { base64 },
         ..
     }) = &mut item.what
@@ -62,7 +62,7 @@ impl<'a> Items<'a> {
         (self.items, self.payload, self.problems)
     }
 
-    pub(super) fn push(&mut self, id: String, change: ChangeClass, what: What) {
+    pub(super) fn push(&mut self, id: String, change: ChangeClass, what: ItemKind) {
         if self.ids.insert(id.to_lowercase()) {
             self.items.push(Item { id, change, what });
         } else {
@@ -100,7 +100,7 @@ impl<'a> Items<'a> {
                 continue;
             }
             let path = self.path(&format!("directories.{path}"), path);
-            let what = What::Directory(Directory {
+            let what = ItemKind::Directory(Directory {
                 path: path.clone(),
                 keep: directory.keep,
             });
@@ -111,7 +111,7 @@ impl<'a> Items<'a> {
     pub(super) fn features(&mut self, spec: &SectionSpec) {
         for (name, feature) in &spec.features {
             if self.values.holds(&feature.when) {
-                let what = What::Feature(Feature { name: name.clone() });
+                let what = ItemKind::Feature(Feature { name: name.clone() });
                 self.push(format!("feature:{name}"), feature.change, what);
             }
         }
@@ -123,7 +123,7 @@ impl<'a> Items<'a> {
             self.push(
                 "hostname".into(),
                 ChangeClass::Replace,
-                What::Hostname(Hostname { name }),
+                ItemKind::Hostname(Hostname { name }),
             );
         }
     }
@@ -141,7 +141,7 @@ impl<'a> Items<'a> {
                 ChangeClass::Live
             };
             let reboot = variable.reboot;
-            let what = What::Environment(Environment {
+            let what = ItemKind::Environment(Environment {
                 name: name.clone(),
                 value,
                 reboot,
@@ -166,7 +166,7 @@ impl<'a> Items<'a> {
             );
             self.wrong("dynamic_ports", reason);
         }
-        let what = What::DynamicPorts(DynamicPorts { start, count });
+        let what = ItemKind::DynamicPorts(DynamicPorts { start, count });
         self.push("dynamic-ports:tcp".into(), ports.change, what);
     }
 
@@ -185,7 +185,7 @@ impl<'a> Items<'a> {
                         let sha256 = crate::sha256_hex(der);
                         let base64 = STANDARD.encode(der);
                         keep.push(sha256.clone());
-                        let what = What::Certificate(Certificate { sha256, base64 });
+                        let what = ItemKind::Certificate(Certificate { sha256, base64 });
                         self.push(format!("certificate:{name}.{n}"), ChangeClass::Live, what);
                     }
                 }
@@ -193,7 +193,7 @@ impl<'a> Items<'a> {
         }
         // Also without a bundle, so that its former certificates are removed.
         if !spec.certificates.is_empty() {
-            let what = What::OnlyCertificates(OnlyCertificates { keep });
+            let what = ItemKind::OnlyCertificates(OnlyCertificates { keep });
             self.push("only:certificates".into(), ChangeClass::Live, what);
         }
     }
@@ -210,7 +210,7 @@ impl<'a> Items<'a> {
             let protocol = rule.protocol;
             let port = rule.port;
             let id = format!("firewall:{name}");
-            let what = What::Firewall(Firewall {
+            let what = ItemKind::Firewall(Firewall {
                 name,
                 protocol,
                 port,
@@ -224,7 +224,7 @@ impl<'a> Items<'a> {
             if self.values.holds(&condition.when) {
                 let process = self.path(&format!("defender.{process}"), process);
                 let id = format!("defender:{process}");
-                let what = What::DefenderExclusion(DefenderExclusion { process });
+                let what = ItemKind::DefenderExclusion(DefenderExclusion { process });
                 self.push(id, ChangeClass::Live, what);
             }
         }
@@ -232,7 +232,7 @@ impl<'a> Items<'a> {
     pub(super) fn routes(&mut self, spec: &SectionSpec) {
         for (prefix, condition) in &spec.routes {
             if self.values.holds(&condition.when) {
-                let what = What::Route(Route {
+                let what = ItemKind::Route(Route {
                     prefix: prefix.clone(),
                 });
                 self.push(format!("route:{prefix}"), ChangeClass::Live, what);
@@ -243,7 +243,7 @@ impl<'a> Items<'a> {
     pub(super) fn disabled_services(&mut self, spec: &SectionSpec) {
         for (name, condition) in &spec.disabled_services {
             if self.values.holds(&condition.when) {
-                let what = What::DisabledService(DisabledService { name: name.clone() });
+                let what = ItemKind::DisabledService(DisabledService { name: name.clone() });
                 self.push(format!("disabled:{name}"), ChangeClass::Live, what);
             }
         }
@@ -261,7 +261,7 @@ impl<'a> Items<'a> {
                 self.wrong(location, reason.into());
                 continue;
             }
-            let what = What::NewestFiles(NewestFiles {
+            let what = ItemKind::NewestFiles(NewestFiles {
                 under: self.path(&location, &files.under),
                 prefix: files.prefix.clone(),
                 suffix: files.suffix.clone(),
@@ -275,7 +275,7 @@ impl<'a> Items<'a> {
     pub(super) fn lingering(&mut self, spec: &SectionSpec) {
         for (process, condition) in &spec.lingering {
             if self.values.holds(&condition.when) {
-                let what = What::Lingering(Lingering {
+                let what = ItemKind::Lingering(Lingering {
                     process: process.clone(),
                 });
                 self.push(format!("lingering:{process}"), ChangeClass::Live, what);
@@ -291,7 +291,7 @@ impl<'a> Items<'a> {
         };
         let mut keep = vec![this.to_owned()];
         keep.extend(inputs.keep.iter().filter(|kept| *kept != this).cloned());
-        let what = What::Sweep(Sweep {
+        let what = ItemKind::Sweep(Sweep {
             under: under.to_owned(),
             keep,
         });

@@ -2,7 +2,7 @@
 
 use super::items::Items;
 use crate::{
-    item::{Registry, RegistryValue, What},
+    item::{ItemKind, Registry, RegistryValue},
     profile::{RegistrySpec, SectionSpec},
 };
 
@@ -69,7 +69,11 @@ impl Items<'_> {
                 static_address: entry.static_address,
                 windows_builds: entry.windows_builds.clone(),
             };
-            self.push(format!("registry:{id}"), entry.change, What::Registry(what));
+            self.push(
+                format!("registry:{id}"),
+                entry.change,
+                ItemKind::Registry(what),
+            );
         }
     }
 }

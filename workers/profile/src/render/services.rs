@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{items::Items, text::quoted};
 use crate::{
     document::ChangeClass,
-    item::{HnsEndpoint, HnsNetwork, Http, Image, NetworkFile, Service, SteadyService, What},
-    profile::{FileSpec, NetworkSpec, SectionSpec, ServiceSpec, Word},
+    item::{HnsEndpoint, HnsNetwork, Http, Image, ItemKind, NetworkFile, Service, SteadyService},
+    profile::{CommandWord, FileSpec, NetworkSpec, SectionSpec, ServiceSpec},
 };
 
 impl Items<'_> {
@@ -22,7 +22,7 @@ impl Items<'_> {
             self.push(
                 format!("network:{name}"),
                 ChangeClass::Drain,
-                What::HnsNetwork(what),
+                ItemKind::HnsNetwork(what),
             );
         }
         let name = self.fill("network.name", &network.name);
@@ -34,7 +34,7 @@ impl Items<'_> {
         self.push(
             format!("network:{name}"),
             ChangeClass::Drain,
-            What::HnsNetwork(what),
+            ItemKind::HnsNetwork(what),
         );
         let endpoint = (!network.endpoint.is_empty()).then(|| network.endpoint.clone());
         if let Some(endpoint) = &endpoint {
@@ -47,7 +47,7 @@ impl Items<'_> {
             self.push(
                 format!("endpoint:{endpoint}"),
                 ChangeClass::Restart,
-                What::HnsEndpoint(what),
+                ItemKind::HnsEndpoint(what),
             );
         }
         for (path, file) in &network.files {
@@ -64,7 +64,11 @@ impl Items<'_> {
                 endpoint: endpoint.clone(),
                 users: file.users.clone(),
             };
-            self.push(format!("file:{path}"), file.change, What::NetworkFile(what));
+            self.push(
+                format!("file:{path}"),
+                file.change,
+                ItemKind::NetworkFile(what),
+            );
         }
     }
 
@@ -117,7 +121,7 @@ impl Items<'_> {
                 pipe: self.fill(&location, &image.pipe),
                 wait_ms: image.wait_ms,
             };
-            self.push(format!("image:{name}"), image.change, What::Image(what));
+            self.push(format!("image:{name}"), image.change, ItemKind::Image(what));
         }
     }
 
@@ -126,11 +130,11 @@ impl Items<'_> {
         let mut words = Vec::new();
         for word in &spec.command {
             match word {
-                Word::Always(word) => words.push(self.fill(&location, word)),
-                Word::Maybe(maybe) if self.values.holds(&maybe.when) => {
+                CommandWord::Always(word) => words.push(self.fill(&location, word)),
+                CommandWord::Maybe(maybe) if self.values.holds(&maybe.when) => {
                     words.extend(maybe.words.iter().map(|word| self.fill(&location, word)));
                 }
-                Word::Maybe(_) => {}
+                CommandWord::Maybe(_) => {}
             }
         }
         if words.is_empty() {
@@ -162,7 +166,11 @@ impl Items<'_> {
             start_timeout_ms: spec.start_timeout_ms,
             log: (!log.is_empty()).then_some(log),
         };
-        self.push(format!("service:{name}"), spec.change, What::Service(what));
+        self.push(
+            format!("service:{name}"),
+            spec.change,
+            ItemKind::Service(what),
+        );
     }
 
     pub(super) fn evidence(&mut self, spec: &SectionSpec) {
@@ -174,14 +182,14 @@ impl Items<'_> {
             let log = self.fill(&location, &evidence.log);
             let log = (!log.is_empty()).then_some(log);
             let what = match (evidence.service.is_empty(), evidence.http.is_empty()) {
-                (false, true) => What::SteadyService(SteadyService {
+                (false, true) => ItemKind::SteadyService(SteadyService {
                     service: evidence.service.clone(),
                     steady_ms: evidence.steady_ms,
                     log,
                 }),
                 (true, false) => {
                     let url = self.fill(&location, &evidence.http);
-                    What::Http(Http {
+                    ItemKind::Http(Http {
                         url,
                         wait_ms: evidence.wait_ms,
                         log,

@@ -2,7 +2,7 @@
 
 use super::{Reader, inline, is_program, of, refused, words};
 use crate::{
-    item::{Item, OnlyFolders, What},
+    item::{Item, ItemKind, OnlyFolders},
     payload::Manifest,
     problem::Problem,
     release::Release,
@@ -78,7 +78,7 @@ fn is_path(one: &str, other: &str) -> bool {
 
 fn text_of(item: &Item, wanted: &str) -> Option<String> {
     match &item.what {
-        What::File(file) if is_path(&file.path, wanted) => inline(file),
+        ItemKind::File(file) if is_path(&file.path, wanted) => inline(file),
         _ => None,
     }
 }
@@ -209,7 +209,7 @@ impl Config {
 /// Folder with the files of registries, where there is at least one.
 fn mirrors_folder(item: &Item) -> Option<&str> {
     match &item.what {
-        What::OnlyFolders(OnlyFolders { under, keep }) if !keep.is_empty() => Some(under),
+        ItemKind::OnlyFolders(OnlyFolders { under, keep }) if !keep.is_empty() => Some(under),
         _ => None,
     }
 }
