@@ -38,7 +38,7 @@ trait Object: Send + Sync + 'static {
     fn held_max(&self) -> Option<usize>;
     fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>>;
     fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
-    fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
+    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()>;
     fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()>;
     fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()>;
@@ -97,8 +97,8 @@ impl<P: Ports> Object for P {
     fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()> {
         Box::pin(self.inbox().put(messages))
     }
-    fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()> {
-        Box::pin(self.inbox().tell(messages))
+    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()> {
+        Box::pin(self.inbox().put_unconfirmed(messages))
     }
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()> {
         Box::pin(self.inbox().acknowledge(acks))
@@ -279,8 +279,8 @@ impl Inbox for AnyPorts {
     async fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         self.ports.put(messages).await
     }
-    async fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
-        self.ports.tell(messages).await
+    async fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        self.ports.put_unconfirmed(messages).await
     }
     async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
         self.ports.acknowledge(acks).await;

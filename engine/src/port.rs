@@ -209,7 +209,7 @@ pub trait Inbox: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
     /// Puts messages without waiting for the store's acknowledgement. It is for senders that repeat each message
     /// until its receipt, as workers do; a lost message is repeated.
-    fn tell(
+    fn put_unconfirmed(
         &self,
         messages: Vec<(RunId, Vec<u8>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send {

@@ -201,7 +201,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         match self.ports.dead().put(message).await {
             Ok(()) => {
                 self.counters.dead += 1;
-                self.tell(|observer| observer.dead_lettered());
+                self.notify(|observer| observer.dead_lettered());
                 Ack::Done
             }
             Err(_) => Ack::Again(UNAVAILABLE_AGAIN_MS),
@@ -326,8 +326,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Tells the observer. A panic of it changes nothing: it decides nothing.
-    fn tell(&self, tell: impl FnOnce(&E)) {
-        if let Err(fault) = guarded("the observer", || tell(&self.observer)) {
+    fn notify(&self, notify: impl FnOnce(&E)) {
+        if let Err(fault) = guarded("the observer", || notify(&self.observer)) {
             tracing::error!(why = fault.why, "what an engine did is not observed");
         }
     }

@@ -10,7 +10,7 @@ use dormer_proto::{
 use dormer_testkit::{Login, NatsOptions, NatsServer, NatsVersion, started};
 use nats_common::{options, run};
 
-fn news(key: &str, seq: Option<u64>, replaces: u64) -> StateUpdate {
+fn update(key: &str, seq: Option<u64>, replaces: u64) -> StateUpdate {
     let mark = seq.map(|seq| (Seq(seq), Sum(seq + 100)));
     StateUpdate {
         run: run(key),
@@ -34,21 +34,21 @@ async fn a_state_replaces_only_the_one_that_it_names() {
         let store = NatsStore::open(&options(&server)).await.expect("a store");
         let changes = store.changes();
         assert_eq!(changes.extent().await.expect("told"), (0, 0));
-        let first = publish(&changes, news("a", Some(1), 0))
+        let first = publish(&changes, update("a", Some(1), 0))
             .await
             .expect("told");
         assert_eq!(
-            publish(&changes, news("a", Some(1), 0)).await,
+            publish(&changes, update("a", Some(1), 0)).await,
             Err(PublishError::Conflict)
         );
-        let second = publish(&changes, news("a", Some(2), first))
+        let second = publish(&changes, update("a", Some(2), first))
             .await
             .expect("told");
         assert_eq!(
-            publish(&changes, news("a", Some(1), first)).await,
+            publish(&changes, update("a", Some(1), first)).await,
             Err(PublishError::Conflict)
         );
-        let other = publish(&changes, news("b", Some(7), 0))
+        let other = publish(&changes, update("b", Some(7), 0))
             .await
             .expect("told");
         let contents = changes.contents().await.expect("read");
@@ -61,7 +61,7 @@ async fn a_state_replaces_only_the_one_that_it_names() {
         assert_eq!(published("a"), Some((second, Some((Seq(2), Sum(102))))));
         assert_eq!(published("b"), Some((other, Some((Seq(7), Sum(107))))));
         assert!(contents.runs.len() == 2 && !contents.full);
-        let gone = publish(&changes, news("a", None, second))
+        let gone = publish(&changes, update("a", None, second))
             .await
             .expect("told");
         let one = changes

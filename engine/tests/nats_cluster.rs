@@ -139,7 +139,7 @@ impl Story {
             working: tokio::spawn(working),
             servers,
         };
-        tell(story.store(), "a").await;
+        send_facts(story.store(), "a").await;
         let some = || async { (closed(story.store(), "a").await > 0).then_some(()) };
         await_some("the first run to end", PATIENCE, some).await;
         Ok(story)
@@ -233,7 +233,7 @@ async fn leader(url: &str) -> Option<usize> {
 }
 
 /// Watcher: repeats the facts.
-async fn tell(store: &NatsStore, wave: &str) {
+async fn send_facts(store: &NatsStore, wave: &str) {
     let messages = (0..RUNS).map(|n| {
         let run = run(&format!("{wave}{n}"));
         let object = ObjectRef {
@@ -278,7 +278,7 @@ async fn closed(store: &NatsStore, wave: &str) -> u64 {
 
 async fn ended(store: &NatsStore, wave: &str) {
     let all = || async {
-        tell(store, wave).await;
+        send_facts(store, wave).await;
         (closed(store, wave).await == RUNS).then_some(())
     };
     await_some("every run to end", PATIENCE, all).await;
@@ -316,7 +316,7 @@ async fn a_leader_that_is_killed_costs_nothing() {
     let lead = await_some("a leader", PATIENCE, || leader(&url)).await;
     let acknowledged = heads(story.store()).await;
     story.servers[lead].kill();
-    tell(story.store(), "b").await;
+    send_facts(story.store(), "b").await;
     story.ended("a").await;
     // It comes back, another goes: what it missed was copied to it.
     story.servers[lead].restart();
@@ -352,7 +352,7 @@ async fn three_that_are_killed_at_once_come_back_with_everything() {
     let (part, _turn) = turn!();
     let mut story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
-    tell(story.store(), "b").await;
+    send_facts(story.store(), "b").await;
     // Everything in memory is lost: messages, orders, alarms.
     story.servers.iter_mut().for_each(NatsServer::kill);
     story.servers.iter_mut().for_each(NatsServer::restart);
@@ -370,7 +370,7 @@ async fn a_leader_that_moves_under_load_costs_nothing() {
         .expect("a client");
     let mut moved = 0;
     for round in 0..6 {
-        tell(story.store(), "b").await;
+        send_facts(story.store(), "b").await;
         for index in 0..HISTORY_STREAMS {
             let name = Names::default().history_stream(index);
             let step_down = format!("$JS.API.STREAM.LEADER.STEPDOWN.{name}");
@@ -455,7 +455,7 @@ async fn streams_that_are_edited_from_one_copy_to_three_go_on_and_then_lose_a_le
     let url = story.servers[0].url();
     let copies = stream(&url, 0).await.expect("a stream").config.num_replicas;
     assert_eq!(copies, 1);
-    tell(story.store(), "b").await;
+    send_facts(story.store(), "b").await;
     edit_to_three(&url).await;
     story.ended("b").await;
     story.copied().await;

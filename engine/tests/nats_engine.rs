@@ -70,7 +70,7 @@ impl Workflow for Walk {
 }
 
 /// Watcher: repeats the facts.
-async fn tell(store: &NatsStore) {
+async fn send_facts(store: &NatsStore) {
     let messages = (0..RUNS).map(|at| {
         let object = ObjectRef {
             cluster: String::new(),
@@ -204,14 +204,14 @@ async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     let workers = ["w1", "w2"]
         .map(|name| tokio::spawn(worker::<Walk>(server.url(), name, |task| Some(*task))));
     for _ in 0..4 {
-        tell(&first).await;
+        send_facts(&first).await;
         // Somewhere in the middle of things.
         let _ = timeout(Duration::from_millis(700), std::future::pending::<()>()).await;
         server.kill();
         server.restart();
     }
     await_condition("every run to end", Duration::from_secs(90), || async {
-        tell(&second).await;
+        send_facts(&second).await;
         let _ = timeout(Duration::from_millis(500), std::future::pending::<()>()).await;
         closed(&first).await == RUNS
     })

@@ -131,7 +131,7 @@ fn observation<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
     }
 }
 
-fn wish<S>(id: &str, signal: S) -> Request<S> {
+fn person_request<S>(id: &str, signal: S) -> Request<S> {
     let who = "someone".to_owned();
     let why = "because".to_owned();
     Request {
@@ -185,7 +185,10 @@ async fn builds_share_a_store_on_nats() {
     for run in &theirs {
         before.push(older.last(run).await.expect("a record").1);
         older
-            .put::<Old>(run, Inbound::Requested(wish("h", old::Signal::Hello)))
+            .put::<Old>(
+                run,
+                Inbound::Requested(person_request("h", old::Signal::Hello)),
+            )
             .await;
         older
             .put::<Old>(
@@ -193,7 +196,7 @@ async fn builds_share_a_store_on_nats() {
                 Inbound::Observed(observation(run, 2, old::Fact { size: 7 })),
             )
             .await;
-        let note = wish("n", new::Signal::Note("noted".into()));
+        let note = person_request("n", new::Signal::Note("noted".into()));
         older.put::<New>(run, Inbound::Requested(note)).await;
     }
     begin_all::<Old>(&older, &own, old::Fact { size: 1 }).await;

@@ -125,7 +125,7 @@ fn observation<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
     }
 }
 
-fn wish<S>(id: &str, signal: S) -> Request<S> {
+fn person_request<S>(id: &str, signal: S) -> Request<S> {
     let who = "someone".to_owned();
     let why = "because".to_owned();
     Request {
@@ -275,9 +275,9 @@ where
         messages.push(message::<Old>(
             run,
             None,
-            Inbound::Requested(wish("h", old::Signal::Hello)),
+            Inbound::Requested(person_request("h", old::Signal::Hello)),
         ));
-        let note = Inbound::Requested(wish("n", new::Signal::Note("noted".into())));
+        let note = Inbound::Requested(person_request("n", new::Signal::Note("noted".into())));
         messages.push(message::<New>(run, None, note));
         let fact = new::Fact {
             size: 7,

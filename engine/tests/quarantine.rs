@@ -299,7 +299,7 @@ fn fact(to: &str, object: u64, says: &str) -> (RunId, Vec<u8>) {
     )
 }
 
-fn wish(to: &str, says: &str) -> (RunId, Vec<u8>) {
+fn person_request(to: &str, says: &str) -> (RunId, Vec<u8>) {
     message(
         to,
         Inbound::Requested(Request {
@@ -437,7 +437,11 @@ async fn a_released_run_gets_again_what_it_missed() {
     site.store.refuse(Some(run("big")));
     let reported = report(&site, "done").await;
     assert_eq!(reported.0, run("big"));
-    put(&site.inbox, vec![reported, wish("small", "greet big")]).await;
+    put(
+        &site.inbox,
+        vec![reported, person_request("small", "greet big")],
+    )
+    .await;
     work(&site, &mut engine).await;
     assert_eq!(site.inbox.depth(), 0);
     assert_eq!(fates(&site), [ReceiptStatus::Unknown], "the worker lets go");
@@ -904,7 +908,11 @@ async fn the_sweep_finds_a_signal_that_nobody_sent() {
     put(&site.inbox, vec![fact("small", 1, "x")]).await;
     work(&site, &mut engine).await;
     let reported = report(&site, "done").await;
-    put(&site.inbox, vec![reported, wish("small", "greet big")]).await;
+    put(
+        &site.inbox,
+        vec![reported, person_request("small", "greet big")],
+    )
+    .await;
     let batch = site.inbox.take(1_000).await.expect("messages");
     engine.turn(batch).await.expect("stored");
     let lost = site.inbox.take(1_000).await.expect("a signal");

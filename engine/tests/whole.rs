@@ -93,7 +93,7 @@ fn message(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) ->
     (run.clone(), envelope::encode(&message, 1).unwrap().0)
 }
 
-async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
+async fn send_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
     let observation = |run: &RunId| Observation {
         object: ObjectRef {
             cluster: String::new(),
@@ -180,7 +180,7 @@ where
         ours,
     ));
     if let Some(count) = facts {
-        tell_all(&ports.inbox, ours, count).await;
+        send_all(&ports.inbox, ours, count).await;
     }
     life.spawn(async move {
         engine::run::<Ladder, _>(ports, Options::default(), stopped)

@@ -42,8 +42,8 @@ pub struct MemberReport {
     #[serde(default, skip_serializing_if = "is_false")]
     pub repair: bool,
     /// A person asked for the change that it waits for.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub wished: bool,
+    #[serde(default, skip_serializing_if = "is_false", rename = "wished")]
+    pub by_request: bool,
     /// Why its host cannot be compared with what is desired. While several hosts say the same, nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<NotCompared>,

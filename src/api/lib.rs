@@ -100,10 +100,10 @@ impl Api {
 }
 
 impl SnapshotSource for Api {
-    fn tell<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>> {
+    fn set_gauges<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>> {
         Box::pin(async move {
             let (runs, dead, now) = self.snapshot().await?;
-            to.tell(
+            to.set_gauges(
                 &runs,
                 &|task, attempt| self.live.is_alive(task, attempt),
                 now,
@@ -111,7 +111,7 @@ impl SnapshotSource for Api {
             );
             self.run_cache.read_notes(Duration::ZERO).await?;
             let notes = self.live.noted();
-            to.tell_quarantined(notes.iter().map(|note| note.code.as_str()));
+            to.set_quarantined(notes.iter().map(|note| note.code.as_str()));
             Ok(())
         })
     }

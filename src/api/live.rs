@@ -179,7 +179,7 @@ fn size(command: &RemoteCommand) -> usize {
 
 impl Live {
     /// Takes over what a record of this time says about its run.
-    pub(crate) fn saw(&self, run: &Run<Dormer>, at: Timestamp) {
+    pub(crate) fn observe(&self, run: &Run<Dormer>, at: Timestamp) {
         let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
         let mut begins = lock(&self.begins);
         let known = begins.get(&run.id);
@@ -192,7 +192,7 @@ impl Live {
     }
 
     /// All runs were read now.
-    pub(crate) fn saw_all(&self) {
+    pub(crate) fn observe_all(&self) {
         *lock(&self.read) = Some(Instant::now());
     }
 
@@ -487,20 +487,20 @@ mod tests {
             (begins.phase_since, begins.halt_since)
         };
         let joined = run_in(Phase::Serving, None, 5);
-        live.saw(&joined, Timestamp(50));
+        live.observe(&joined, Timestamp(50));
         assert_eq!(
             times(&joined),
             (None, None),
             "it is older than this process"
         );
-        live.saw_all();
+        live.observe_all();
         let held = run_in(Phase::Serving, Some("ann"), 6);
-        live.saw(&held, Timestamp(60));
+        live.observe(&held, Timestamp(60));
         assert_eq!(times(&held), (None, Some(Timestamp(60))));
         let checked = run_in(Phase::Checking, Some("ann"), 7);
-        live.saw(&checked, Timestamp(70));
+        live.observe(&checked, Timestamp(70));
         assert_eq!(times(&checked), (Some(Timestamp(70)), Some(Timestamp(60))));
-        live.saw(&held, Timestamp(60));
+        live.observe(&held, Timestamp(60));
         assert_eq!(
             times(&held).0,
             Some(Timestamp(70)),
@@ -509,7 +509,7 @@ mod tests {
         // The runs were not read for an hour: the phase began at some time in it.
         tokio::time::advance(Duration::from_secs(3_600)).await;
         let serves = run_in(Phase::Serving, None, 90);
-        live.saw(&serves, Timestamp(3_600_070));
+        live.observe(&serves, Timestamp(3_600_070));
         assert_eq!(times(&serves), (None, None));
     }
 }

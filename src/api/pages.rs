@@ -64,7 +64,7 @@ impl Api {
                         who,
                         why,
                         signal,
-                    } => (id, who, story::said(signal), why),
+                    } => (id, who, story::signal_text(signal), why),
                     HistoryEvent::Reset {
                         id, who, why, to, ..
                     } => (id, who, format!("reset to record {to}"), why),

@@ -275,7 +275,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
         if seq < from {
             story.learn(&record);
         } else if items.len() < limit {
-            let mut record = story.tell(&record);
+            let mut record = story.render(&record);
             record.envelope = part.envelopes.then(|| STANDARD.encode(&bytes));
             items.push(record);
         } else {

@@ -278,10 +278,10 @@ fn decided(run: &Run<Dormer>) -> String {
         [] => "; asks for nothing".to_owned(),
         asks => format!("; asks for {}", asks.join(", ")),
     };
-    let tells = run.outbox.iter().filter(|out| out.id.seq == run.seq);
-    let tells: Vec<String> = tells.map(|out| out.to.to_string()).collect();
-    if !tells.is_empty() {
-        text += &format!("; tells {}", tells.join(", "));
+    let signals = run.outbox.iter().filter(|out| out.id.seq == run.seq);
+    let signals: Vec<String> = signals.map(|out| out.to.to_string()).collect();
+    if !signals.is_empty() {
+        text += &format!("; tells {}", signals.join(", "));
     }
     if run.closed.is_some() {
         text += "; ends";

@@ -83,7 +83,7 @@ impl RunCache {
             runs.retain(|run, _| stored(run));
             self.live.forget(stored);
         }
-        self.live.saw_all();
+        self.live.observe_all();
         Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
     }
 
@@ -125,7 +125,7 @@ impl RunCache {
         let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
         let mut run = record.run;
         run.sealed(sum);
-        self.live.saw(&run, record.at);
+        self.live.observe(&run, record.at);
         Ok(Arc::new(run))
     }
 

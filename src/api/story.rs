@@ -60,7 +60,7 @@ impl Story {
     }
 
     /// View of one record. Records are passed in order.
-    pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> record::Record {
+    pub(crate) fn render(&mut self, record: &Record<Dormer>) -> record::Record {
         let mut events = self.events(record);
         events.extend(self.granted(record));
         self.learn(record);
@@ -180,7 +180,7 @@ impl Story {
             }
             HistoryEvent::TimerDue => Event::new(EventKind::TimerDue, "a timer was due"),
             HistoryEvent::SignalTaken { from, signal, .. } => {
-                let text = format!("signal from {}: {}", self.called(from), said(signal));
+                let text = format!("signal from {}: {}", self.called(from), signal_text(signal));
                 about(from, EventKind::SignalTaken, text)
             }
             HistoryEvent::SignalReceipted {
@@ -209,7 +209,7 @@ impl Story {
             HistoryEvent::Requested {
                 who, why, signal, ..
             } => {
-                let text = format!("{who} asked: {}{}", said(signal), because(why));
+                let text = format!("{who} asked: {}{}", signal_text(signal), because(why));
                 Event::new(EventKind::Requested, text)
             }
             HistoryEvent::Reset { who, why, to, .. } => {
@@ -439,7 +439,7 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
     }
 }
 
-pub(crate) fn said(signal: &Signal) -> String {
+pub(crate) fn signal_text(signal: &Signal) -> String {
     match signal {
         Signal::Machine(machine::Signal::Granted { token, over_limit }) => {
             let how = if *over_limit { ", over the limit" } else { "" };
@@ -542,7 +542,7 @@ mod tests {
             let bytes = STANDARD.decode(bytes).expect("base64");
             let (record, _): (Record<Dormer>, _) =
                 envelope::decode(&bytes, SCHEMA).expect("a record");
-            let told = story.tell(&record).events.into_iter();
+            let told = story.render(&record).events.into_iter();
             granted.extend(told.filter(|it| it.kind == EventKind::LeaseGranted));
         }
         let texts: Vec<&str> = granted.iter().map(|it| it.text.as_str()).collect();

@@ -24,14 +24,14 @@ pub(super) async fn machine(
     Path((called, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Machine> {
-    let wish = ask::asked_of_machine(&action, &body)?;
+    let signal = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
     let before = stops(&run);
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;
@@ -66,14 +66,14 @@ pub(super) async fn rollout(
     Path((pool, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Rollout> {
-    let wish = ask::of_rollout(&action)
+    let signal = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;
@@ -98,12 +98,12 @@ pub(super) async fn rollback(
             ApiError::conflict(why, to_do)
         })?;
     }
-    let wish = Signal::Rollout(rollout::Signal::Rollback { to });
+    let signal = Signal::Rollout(rollout::Signal::Rollback { to });
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
         run,
-        Ask::Signal(wish),
+        Ask::Signal(signal),
         body,
     )
     .await?;

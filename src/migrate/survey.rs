@@ -320,7 +320,7 @@ impl Reader<'_> {
         }
     }
 
-    fn lacks(&mut self, what: &str, why: impl std::fmt::Display) {
+    fn not_read(&mut self, what: &str, why: impl std::fmt::Display) {
         self.unread.push(format!("{what}: {why}"));
     }
 
@@ -335,8 +335,8 @@ impl Reader<'_> {
         let what = format!("{kind} {namespace}/{name}");
         match timeout(ANSWER_MAX, api.get_opt(name)).await {
             Ok(Ok(found)) => return found.and_then(|found| serde_json::to_value(found).ok()),
-            Ok(Err(error)) => self.lacks(&what, error),
-            Err(_) => self.lacks(&what, "no answer within 30 s"),
+            Ok(Err(error)) => self.not_read(&what, error),
+            Err(_) => self.not_read(&what, "no answer within 30 s"),
         }
         None
     }
@@ -369,11 +369,11 @@ impl Reader<'_> {
                 // No such kind here.
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => return found,
                 Ok(Err(error)) => {
-                    self.lacks(&format!("{kind}s"), error);
+                    self.not_read(&format!("{kind}s"), error);
                     return found;
                 }
                 Err(_) => {
-                    self.lacks(&format!("{kind}s"), "no answer within 30 s");
+                    self.not_read(&format!("{kind}s"), "no answer within 30 s");
                     return found;
                 }
             }

@@ -80,7 +80,7 @@ impl Verify {
                 why: why.clone(),
             });
         }
-        for name in self.lacking(&manifest)? {
+        for name in self.missing_files(&manifest)? {
             let why = "needed by the profile, but not in the manifest";
             rows.push(Row::unmatched(name, "lacking", why));
         }
@@ -119,7 +119,7 @@ impl Verify {
     }
 
     /// Files that the profile needs unconditionally and the manifest lacks.
-    fn lacking(&self, manifest: &Manifest) -> Result<Vec<String>, Failure> {
+    fn missing_files(&self, manifest: &Manifest) -> Result<Vec<String>, Failure> {
         let Some(name) = &self.profile else {
             return Ok(Vec::new());
         };

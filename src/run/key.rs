@@ -192,7 +192,7 @@ impl<H: Execute> Keyed<H> {
     }
 
     /// Calls `report` with the missing prerequisite, now and after each change, while this executor exists.
-    pub(crate) fn telling(
+    pub(crate) fn reporting(
         &self,
         report: impl Fn(Option<String>) + Send + 'static,
     ) -> BoxFuture<'static, ()> {
@@ -214,7 +214,7 @@ impl<H: Execute> Keyed<H> {
         loop {
             match executor.borrow_and_update().as_ref() {
                 Ok(_) => return,
-                Err(missing) => progress.lacks(&missing.why),
+                Err(missing) => progress.waits_for(&missing.why),
             }
             if executor.changed().await.is_err() {
                 std::future::pending::<()>().await;

@@ -229,11 +229,11 @@ fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
 /// Adds the worker's missing prerequisites to the health report.
 fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
     let health = running.health();
-    let telling = executor.host.telling(move |lack| {
-        health.tell(WORKER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
+    let reporting = executor.host.reporting(move |lack| {
+        health.set(WORKER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
     });
     running.beside(WORKER, async move {
-        telling.await;
+        reporting.await;
         std::future::pending().await
     });
 }
@@ -396,7 +396,7 @@ impl Cluster<'_> {
         running.approver(Arc::new(orders), Arc::new(executor.clone()), self.worker());
         let health = running.health();
         let giving = executor.run_token_grants(move |lack| {
-            health.tell(APPROVER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
+            health.set(APPROVER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
         });
         running.beside(APPROVER, async move { match giving.await {} });
         Ok(())

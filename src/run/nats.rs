@@ -38,7 +38,7 @@ pub async fn open_for_role(
     servers: &str,
     health: &Health,
 ) -> anyhow::Result<Arc<NatsStore>> {
-    let waits = || health.tell(CONSOLE, RoleStatus::Waiting(NO_STORE.into()));
+    let waits = || health.set(CONSOLE, RoleStatus::Waiting(NO_STORE.into()));
     opened(config, servers, ConnectFailure::NoStore, waits).await
 }
 

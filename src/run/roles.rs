@@ -224,7 +224,7 @@ impl Running {
         let health = Arc::clone(&self.health);
         let telemetry = self.telemetry();
         telemetry.reads(Arc::new(ports.clone()));
-        health.tell(
+        health.set(
             ENGINE,
             RoleStatus::Waiting("the store has not answered yet".into()),
         );
@@ -302,7 +302,7 @@ impl Running {
         executor: Arc<X>,
         options: worker::Options,
     ) {
-        self.health.tell(role, RoleStatus::Up);
+        self.health.set(role, RoleStatus::Up);
         let options = worker::Options {
             observer: ObserverHandle::by(self.telemetry()),
             ..options
@@ -325,21 +325,21 @@ impl Running {
         let (tell, fares) = watch::channel(Status::default());
         let stop = self.leave.clone();
         let health = Arc::clone(&self.health);
-        health.tell(WATCHER, watcher_status(&Status::default()));
+        health.set(WATCHER, watcher_status(&Status::default()));
         let mut updates = fares.clone();
         self.telemetry.follow_watcher(fares.clone());
         self.front.add(WATCHER, async move {
             let watching = any::watch(client, facts, catalog, options, tell, stop);
-            let telling = async {
+            let reporting = async {
                 while updates.changed().await.is_ok() {
                     let status = watcher_status(&updates.borrow_and_update());
-                    health.tell(WATCHER, status);
+                    health.set(WATCHER, status);
                 }
                 std::future::pending::<std::convert::Infallible>().await
             };
             tokio::select! {
                 ended = watching => ended.map_err(anyhow::Error::from),
-                never = telling => match never {},
+                never = reporting => match never {},
             }
         });
         fares
@@ -355,7 +355,7 @@ impl Running {
             .err()
             .unwrap_or_else(|| anyhow::anyhow!("it ended without a reason"));
         self.health
-            .tell(role, RoleStatus::Ended(format!("{error:#}")));
+            .set(role, RoleStatus::Ended(format!("{error:#}")));
         error.context(format!("the {role}"))
     }
 
@@ -406,7 +406,7 @@ async fn run_store_probe(
             Err(_) => RoleStatus::Waiting("the store did not answer within 5 s".into()),
         };
         telemetry.store_answered(status == RoleStatus::Up);
-        health.tell(ENGINE, status);
+        health.set(ENGINE, status);
         tokio::time::sleep(STORE_ASKED_EVERY).await;
     }
 }

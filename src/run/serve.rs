@@ -66,7 +66,7 @@ impl Front {
 
     /// Serves `router` until the roles end.
     pub fn serve(mut self, running: &mut Running, router: Router) {
-        running.health().tell(CONSOLE, RoleStatus::Up);
+        running.health().set(CONSOLE, RoleStatus::Up);
         running.beside(CONSOLE, async move { match self.accept(router).await {} });
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let (limited, address) = listener(usize::MAX).await;
         let mut front = Front(Source::Plain(limited));
         let health = Arc::<Health>::default();
-        health.tell(CONSOLE, RoleStatus::Waiting("no engine".into()));
+        health.set(CONSOLE, RoleStatus::Waiting("no engine".into()));
         let asked = async {
             let mut answers = Vec::new();
             for path in ["/readyz", "/healthz", "/api/v1/machines"] {

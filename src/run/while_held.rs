@@ -45,7 +45,7 @@ impl<X: Execute> Execute for WhileHeld<X> {
         time_factor: f64,
     ) -> Result<(), Failure> {
         if !self.proof.is_fresh() {
-            progress.lacks(&self.missing().why);
+            progress.waits_for(&self.missing().why);
             let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
             let fresh = timeout(max, self.proof.fresh()).await;
             fresh.map_err(|_| missing_prerequisite(self.missing(), 0))?;

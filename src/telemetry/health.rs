@@ -34,7 +34,7 @@ impl Health {
     }
 
     /// Sets the status of a role. A role that has ended stays ended.
-    pub fn tell(&self, role: &'static str, status: RoleStatus) {
+    pub fn set(&self, role: &'static str, status: RoleStatus) {
         let mut roles = self.roles();
         let before = roles.get(role);
         if before == Some(&status) || matches!(before, Some(RoleStatus::Ended(_))) {
@@ -102,18 +102,18 @@ mod tests {
     fn ready_is_when_every_role_is_up_and_what_ended_stays_so() {
         let health = Health::default();
         assert!(!health.ready(), "nothing is up yet");
-        health.tell("engine", RoleStatus::Up);
-        health.tell("watcher", RoleStatus::Waiting("the first list".into()));
+        health.set("engine", RoleStatus::Up);
+        health.set("watcher", RoleStatus::Waiting("the first list".into()));
         assert!(health.alive() && !health.ready());
-        health.tell("watcher", RoleStatus::Up);
+        health.set("watcher", RoleStatus::Up);
         assert!(health.ready());
-        health.tell(
+        health.set(
             "worker",
             RoleStatus::Hindered("the key is encrypted".into()),
         );
         assert!(health.alive() && health.ready());
-        health.tell("engine", RoleStatus::Ended("the store is damaged".into()));
-        health.tell("engine", RoleStatus::Up);
+        health.set("engine", RoleStatus::Ended("the store is damaged".into()));
+        health.set("engine", RoleStatus::Up);
         assert!(!health.alive() && !health.ready());
     }
 }

@@ -156,7 +156,7 @@ impl Traces {
 
     /// Sends the span of an attempt's wait in the queue.
     pub(super) fn queued(&self, at: &AttemptRef, ordered: Timestamp, now: Timestamp) {
-        self.tell(at, "queue", ordered.0.min(now.0), now.0, |span| span);
+        self.send_span(at, "queue", ordered.0.min(now.0), now.0, |span| span);
     }
 
     /// Sends the span of an attempt's execution.
@@ -168,7 +168,7 @@ impl Traces {
         outcome: &'static str,
     ) {
         let from = now.0.saturating_sub(took_ms);
-        self.tell(at, "execute", from, now.0, |mut span| {
+        self.send_span(at, "execute", from, now.0, |mut span| {
             span.error = (outcome != "finished").then(|| outcome.to_owned());
             span.with("dormer.outcome", outcome)
         });
@@ -184,7 +184,7 @@ impl Traces {
         end: OperationEnd,
     ) {
         let from = now.0.saturating_sub(took_ms);
-        self.tell(at, operation.name(), from, now.0, |mut span| {
+        self.send_span(at, operation.name(), from, now.0, |mut span| {
             span.error = (end != OperationEnd::Done).then(|| end.name().to_owned());
             let span = span.with("dormer.outcome", end.name());
             match operation {
@@ -196,7 +196,7 @@ impl Traces {
 
     /// Sends a span below an attempt. Its parent is the attempt, which the engine sends, and not the execution: a
     /// killed worker never sends the latter.
-    fn tell(
+    fn send_span(
         &self,
         at: &AttemptRef,
         what: &'static str,

@@ -442,8 +442,8 @@ async fn answers_are_as_the_document_says() {
 #[tokio::test]
 async fn health_is_answered_as_the_document_says() {
     let health = Arc::new(Health::default());
-    health.tell("engine", RoleStatus::Up);
-    health.tell("watcher", RoleStatus::Waiting("the first list".into()));
+    health.set("engine", RoleStatus::Up);
+    health.set("watcher", RoleStatus::Waiting("the first list".into()));
     for (path, expected) in [
         ("/healthz", StatusCode::OK),
         ("/readyz", StatusCode::SERVICE_UNAVAILABLE),

@@ -308,7 +308,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             WATCHER,
             (
                 "workers/src/watcher/messages/tests.rs",
-                "late_and_repeated_events_are_no_news",
+                "late_and_repeated_events_change_nothing",
             ),
         ],
     ),

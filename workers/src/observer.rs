@@ -202,7 +202,7 @@ pub(crate) fn begin(operation: Operation) -> OperationGuard {
 impl OperationGuard {
     /// Reports the end, and returns the result.
     pub(crate) fn ended<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
-        self.tell(if result.is_ok() {
+        self.report_end(if result.is_ok() {
             OperationEnd::Done
         } else {
             OperationEnd::Failed
@@ -210,7 +210,7 @@ impl OperationGuard {
         result
     }
 
-    fn tell(&mut self, end: OperationEnd) {
+    fn report_end(&mut self, end: OperationEnd) {
         if let Some(CurrentAttempt { at, observer }) = self.current.take() {
             observer.operation_ended(&at, self.operation, self.begun.elapsed(), end);
         }
@@ -219,7 +219,7 @@ impl OperationGuard {
 
 impl Drop for OperationGuard {
     fn drop(&mut self) {
-        self.tell(OperationEnd::CutOff);
+        self.report_end(OperationEnd::CutOff);
     }
 }
 

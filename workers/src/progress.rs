@@ -69,7 +69,7 @@ impl Progress {
     }
 
     /// Reports that the attempt waits for a prerequisite of dormer's own, described by `sentence`, until the next step.
-    pub fn lacks(&self, sentence: &str) {
+    pub fn waits_for(&self, sentence: &str) {
         let begun = Inner::begun("wait for what dormer lacks".into(), 0, "");
         *self.inner() = Inner {
             lacks: Some(sentence.to_owned()),

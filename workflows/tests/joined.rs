@@ -1,8 +1,8 @@
 //! A node that is checked before it counts as joined.
 
 use crate::common::{
-    Story, carrying, converged, machine, node, node_is, planned, pool_is, probed, ready, saw,
-    wanting,
+    Story, carrying, converged, machine, machine_is, node, node_is, planned, pool_is, probed,
+    ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
@@ -31,20 +31,20 @@ fn checked() -> PoolSettings {
 fn soaked(pool: PoolSettings) -> Story {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(pool))
+        .feed("the pool's settings are seen", pool_is(pool))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell(
+        .feed(
             "the Machine has a Node",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 node: Some("win-a".into()),
                 ..machine()
             }),
         )
-        .tell("the Node is seen", node_is(node()))
+        .feed("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the Node is Ready", node_is(ready()))
-        .tell("the soak is over", Input::Fired(Timer::Soak));
+        .feed("the Node is Ready", node_is(ready()))
+        .feed("the soak is over", Input::Fired(Timer::Soak));
     assert_eq!(story.names(), ["mark-node"], "{}", story.text);
     story
 }
@@ -85,7 +85,7 @@ fn it_joins_once_no_check_fails_and_one_that_cannot_be_made_holds_nothing() {
     let reason = view.reason.unwrap_or_default();
     assert!(reason.contains("does not serve yet"), "{reason}");
     story
-        .tell("15 seconds later", Input::Fired(Timer::Again))
+        .feed("15 seconds later", Input::Fired(Timer::Again))
         .done(
             "mark-node",
             all_but(CheckName::Certificate, CheckResult::NotChecked),
@@ -108,12 +108,12 @@ fn what_fails_for_half_an_hour_fails_the_join_with_its_own_code() {
         story.done("mark-node", all_but(name, CheckResult::Failed));
         story
             .later_ms(29 * 60_000)
-            .tell("29 minutes later", Input::Fired(Timer::Again))
+            .feed("29 minutes later", Input::Fired(Timer::Again))
             .done("mark-node", all_but(name, CheckResult::Failed));
         assert_eq!(story.state.phase, Phase::Marking, "{}", story.text);
         story
             .later_ms(60_000)
-            .tell("a minute later", Input::Fired(Timer::Again))
+            .feed("a minute later", Input::Fired(Timer::Again))
             .done("mark-node", all_but(name, CheckResult::Failed));
         let Phase::Failed { from, failure } = &story.state.phase else {
             panic!("{}", story.text)
@@ -139,14 +139,14 @@ fn one_that_flaps_meanwhile_soaks_again() {
             "mark-node",
             all_but(CheckName::DaemonSets, CheckResult::Failed),
         )
-        .tell("it is not Ready", node_is(node()));
+        .feed("it is not Ready", node_is(node()));
     assert_eq!(story.state.phase, Phase::ReadyWait, "{}", story.text);
     assert!(
         story.text.contains("wait no more (Again)"),
         "{}",
         story.text
     );
-    story.tell("it is Ready again", node_is(ready()));
+    story.feed("it is Ready again", node_is(ready()));
     assert_eq!(story.state.phase, Phase::Soaking, "{}", story.text);
 }
 
@@ -166,8 +166,8 @@ fn a_pool_that_does_not_ask_and_a_node_that_serves_are_not_checked() {
     };
     let mut story = Story::begin(adopted);
     story
-        .tell("the pool's settings are seen", pool_is(checked()))
-        .tell("its Node is seen", node_is(carrying("v1")))
+        .feed("the pool's settings are seen", pool_is(checked()))
+        .feed("its Node is seen", node_is(carrying("v1")))
         .done("probe", probed())
         .done("plan", planned(None));
     let unchecked = |task: &Task| matches!(task, Task::MarkNode { expect: None, .. });

@@ -1,7 +1,7 @@
 //! Conditions that a run gives its workers before they disturb a node, and its reaction to their refusals.
 
 use crate::common::{
-    In, Story, carrying, evicted, in_place, machine, node_is, planned, pool_is, saw, wanting,
+    In, Story, carrying, evicted, in_place, machine, machine_is, node_is, planned, pool_is, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
@@ -47,7 +47,7 @@ fn guard(story: &Story, name: &str) -> Guard {
 fn granted(pool: PoolSettings, over_limit: bool) -> Story {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(pool))
+        .feed("the pool wants v2", pool_is(pool))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, over_limit);
     story
@@ -117,7 +117,7 @@ fn passes_that_move_nothing_come_less_often() {
         story.done("evict", outcome);
         let again = story.text.lines().find(|line| line.contains("Again"));
         waits.push(again.unwrap_or("no further pass").trim().to_owned());
-        story.tell("it is time", Input::Fired(Timer::Again));
+        story.feed("it is time", Input::Fired(Timer::Again));
     };
     pass(&mut story, evicted(1, 3));
     for _ in 0..60 {
@@ -136,8 +136,8 @@ fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
     story
         .done("open-fence", OPENED)
         .done("evict", evicted(1, 3))
-        .tell("its Node falls silent", silent())
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("its Node falls silent", silent())
+        .feed("five seconds later", Input::Fired(Timer::Again));
     assert!(guard(&story, "evict").recreate);
     let skipped = Blocker {
         pod: "shop/db-0".into(),
@@ -160,8 +160,8 @@ fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
     stays
         .done("open-fence", OPENED)
         .done("evict", evicted(1, 3))
-        .tell("its Node falls silent", silent())
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("its Node falls silent", silent())
+        .feed("five seconds later", Input::Fired(Timer::Again));
     assert!(!guard(&stays, "evict").recreate);
     let mut drained = Story::joined(wanting("v1"));
     drained
@@ -169,8 +169,8 @@ fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
         .granted(7, false)
         .done("open-fence", OPENED)
         .done("evict", evicted(1, 3))
-        .tell("its Node falls silent", silent())
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("its Node falls silent", silent())
+        .feed("five seconds later", Input::Fired(Timer::Again));
     assert!(!guard(&drained, "evict").recreate);
 }
 
@@ -219,7 +219,7 @@ fn a_person_who_asks_for_a_cordoned_machine_gets_it() {
     };
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("a person cordons it", cordoned())
+        .feed("a person cordons it", cordoned())
         .person(Signal::Recreate)
         .granted(7, false);
     assert!(guard(&story, "open-fence").asked);
@@ -230,7 +230,7 @@ fn a_person_who_asks_for_a_cordoned_machine_gets_it() {
 #[test]
 fn a_machine_that_loses_its_owner_in_mid_drain_is_given_back() {
     let orphan = || {
-        saw(MachineFact {
+        machine_is(MachineFact {
             owner: None,
             node: Some("win-a".into()),
             ..machine()
@@ -238,7 +238,7 @@ fn a_machine_that_loses_its_owner_in_mid_drain_is_given_back() {
     };
     for step in ["open-fence", "evict"] {
         let mut story = at(step);
-        story.tell("its MachineSet lets go of it", orphan());
+        story.feed("its MachineSet lets go of it", orphan());
         assert_eq!(story.names(), ["close-fence"], "{step}");
         story.done("close-fence", Outcome::FenceClosed);
         assert!(story.state.lease.token().is_none(), "{step}");
@@ -248,7 +248,7 @@ fn a_machine_that_loses_its_owner_in_mid_drain_is_given_back() {
     let mut story = granted(in_place("v2"), false);
     story
         .done("open-fence", OPENED)
-        .tell("its MachineSet lets go of it", orphan());
+        .feed("its MachineSet lets go of it", orphan());
     assert_eq!(story.names(), ["evict"]);
 }
 
@@ -300,7 +300,7 @@ fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
         let mut story = held(step, why);
         let ten_minutes = "wait 600.000 s (Drift)";
         assert!(story.text.contains(ten_minutes), "{}", story.text);
-        story.tell("ten minutes later", Input::Fired(Timer::Drift));
+        story.feed("ten minutes later", Input::Fired(Timer::Drift));
         assert_eq!(story.state.halt, None, "{step}");
         assert_eq!(story.names(), ["plan"], "{step}");
         story.done("plan", planned(Some(ChangeClass::Drain)));
@@ -309,14 +309,14 @@ fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
     let mut story = held("evict", FenceRefusal::Paused);
     story
         .person(Signal::Hold)
-        .tell("ten minutes later", Input::Fired(Timer::Drift));
+        .feed("ten minutes later", Input::Fired(Timer::Drift));
     assert!(story.state.halt.is_some(), "a person holds it");
     let mut story = at("evict");
     story
         .person(Signal::Hold)
         .done("evict", refused(FenceRefusal::Paused))
         .done("close-fence", Outcome::FenceClosed)
-        .tell("ten minutes later", Input::Fired(Timer::Drift));
+        .feed("ten minutes later", Input::Fired(Timer::Drift));
     assert!(story.state.halt.is_some(), "a person held it before");
     let mut story = Story::joined(wanting("v1"));
     story
@@ -324,20 +324,20 @@ fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
         .granted(7, false)
         .done("open-fence", refused(FenceRefusal::Paused))
         .done("close-fence", Outcome::FenceClosed)
-        .tell("ten minutes later", Input::Fired(Timer::Drift));
+        .feed("ten minutes later", Input::Fired(Timer::Drift));
     assert_eq!(story.state.lease, Lease::Wanted, "it is still asked for");
 }
 
 #[test]
 fn a_machine_that_is_excluded_from_drains_is_drained_by_a_persons_word_and_not_called_so_before() {
     let mut story = Story::joined(wanting("v1"));
-    let excluded = saw(MachineFact {
+    let excluded = machine_is(MachineFact {
         node: Some("win-a".into()),
         exclude_drain: true,
         ..machine()
     });
     story
-        .tell("the Machine is excluded from drains", excluded)
+        .feed("the Machine is excluded from drains", excluded)
         .person(Signal::Drain)
         .granted(7, false)
         .done("open-fence", OPENED);
@@ -349,7 +349,7 @@ fn a_machine_that_is_excluded_from_drains_is_drained_by_a_persons_word_and_not_c
 #[test]
 fn what_excludes_a_machine_from_drains_holds_where_it_is_deleted_and_not_in_place() {
     let excluded = || {
-        saw(MachineFact {
+        machine_is(MachineFact {
             node: Some("win-a".into()),
             exclude_drain: true,
             ..machine()
@@ -358,7 +358,7 @@ fn what_excludes_a_machine_from_drains_holds_where_it_is_deleted_and_not_in_plac
     for (wanted, next) in [(in_place("v2"), "evict"), (wanting("v2"), "delete-machine")] {
         let mut story = granted(wanted, false);
         story
-            .tell("the Machine is excluded from drains", excluded())
+            .feed("the Machine is excluded from drains", excluded())
             .done("open-fence", OPENED);
         assert_eq!(story.names(), [next]);
     }

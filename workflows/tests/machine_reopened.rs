@@ -253,7 +253,7 @@ fn it_keeps_its_hosts_key_its_highest_token_and_a_persons_pause_and_hold() {
     story.state.host.generation = 4;
     story.state.closed = LeaseToken(9);
     story.person(Signal::Pause).person(Signal::Hold);
-    story.tell("its Machine is gone", machine_gone());
+    story.feed("its Machine is gone", machine_gone());
     assert_eq!(story.state.phase, Phase::Gone);
     let object = ObjectRef {
         cluster: String::new(),
@@ -298,7 +298,7 @@ fn a_reset_in_the_middle_of_a_tear_down_finishes_it() {
     let mut story = Story::joined(in_place("v1"));
     let then = story.state.clone();
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(

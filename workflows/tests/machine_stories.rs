@@ -13,8 +13,8 @@ mod serving;
 mod versions;
 
 use crate::common::{
-    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_gone,
-    node_is, planned, pool_is, probed, probed_at, ready, saw, wanting,
+    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, machine_is, node,
+    node_gone, node_is, planned, pool_is, probed, probed_at, ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::id::Timestamp;
@@ -35,16 +35,16 @@ fn the_ordinary_life() {
         ..machine()
     });
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("the Machine has an address", saw(machine()))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the Machine has an address", machine_is(machine()))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, true))
         .done("reboot", Outcome::RebootAsked)
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed())
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at("boot-2"))
-        .tell("the kubelet asks for a certificate", csr_is(true))
+        .feed("the kubelet asks for a certificate", csr_is(true))
         .done(
             "approve-csr",
             Outcome::CsrApproved {
@@ -52,15 +52,15 @@ fn the_ordinary_life() {
             },
         )
         .done("converge-host", converged(Section::Host, false))
-        .tell("the Node is seen", node_is(node()))
+        .feed("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the Node is Ready", node_is(ready()))
-        .tell("the Node is not Ready", node_is(node()))
-        .tell("the Node is Ready", node_is(ready()))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the Node is Ready", node_is(ready()))
+        .feed("the Node is not Ready", node_is(node()))
+        .feed("the Node is Ready", node_is(ready()))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
-        .tell("the Node carries v1", node_is(carrying("v1")))
-        .tell("six hours later", Input::Fired(Timer::Drift))
+        .feed("the Node carries v1", node_is(carrying("v1")))
+        .feed("six hours later", Input::Fired(Timer::Drift))
         .done("plan", planned(None));
     holds(&story, expect_file!["stories/ordinary.txt"]);
 }
@@ -77,7 +77,7 @@ fn an_upgrade_by_recreate() {
                 was_cordoned: false,
             },
         )
-        .tell(
+        .feed(
             "the Node is cordoned",
             node_is(NodeFact {
                 cordoned: true,
@@ -85,24 +85,24 @@ fn an_upgrade_by_recreate() {
             }),
         )
         .done("evict", evicted(2, 2))
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(2, 0))
         .done("delete-machine", Outcome::MachineDeleted)
-        .tell(
+        .feed(
             "the Machine is being deleted",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 deleted: Some(Timestamp(9)),
                 ..machine()
             }),
         )
-        .tell("the Node is gone", node_gone())
-        .tell("the Machine is gone", machine_gone())
+        .feed("the Node is gone", node_gone())
+        .feed("the Machine is gone", machine_gone())
         .done("close-fence", Outcome::FenceClosed);
     let by = Some("uid-b".into());
     let from = dormer_engine_core::Sender::Run("rollout/windows".parse().unwrap());
     let signal = dormer_proto::work::Signal::Machine(Signal::Replaced { by });
-    story.tell("the rollout: replaced", Input::Signalled { from, signal });
+    story.feed("the rollout: replaced", Input::Signalled { from, signal });
     holds(&story, expect_file!["stories/recreate.txt"]);
 }
 
@@ -110,7 +110,7 @@ fn an_upgrade_by_recreate() {
 fn an_upgrade_in_place() {
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -122,10 +122,10 @@ fn an_upgrade_in_place() {
         .done("evict", evicted(4, 0))
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
-        .tell("the pool wants v3 meanwhile", pool_is(in_place("v3")))
+        .feed("the pool wants v3 meanwhile", pool_is(in_place("v3")))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(
@@ -150,11 +150,11 @@ fn a_restart_and_a_live_change() {
         )
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed)
-        .tell("the Node carries v2", node_is(carrying("v2")))
-        .tell("the pool wants v3", pool_is(wanting("v3")))
+        .feed("the Node carries v2", node_is(carrying("v2")))
+        .feed("the pool wants v3", pool_is(wanting("v3")))
         .done("plan", planned(Some(ChangeClass::Live)))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
@@ -172,7 +172,7 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
     };
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell(
+        .feed(
             "v2 is wanted, and the pool is paused",
             pool_is(paused("v2", true)),
         )
@@ -181,11 +181,11 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
     assert!(waits && story.open.is_empty(), "{}", story.text);
     // A newer version is compared, and waits as well.
     story
-        .tell("v3 is wanted", pool_is(paused("v3", true)))
+        .feed("v3 is wanted", pool_is(paused("v3", true)))
         .done("plan", planned(Some(ChangeClass::Live)));
     assert!(story.open.is_empty(), "{}", story.text);
     story
-        .tell("the pause ends", pool_is(wanting("v3")))
+        .feed("the pause ends", pool_is(wanting("v3")))
         .done("plan", planned(Some(ChangeClass::Live)))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
@@ -214,7 +214,7 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
         certificates: true,
         renews: false,
     };
-    story.tell("a new authority", pool_is(paused("v4", true)));
+    story.feed("a new authority", pool_is(paused("v4", true)));
     let renews = matches!(story.task("plan"), Task::Plan { renew: true, .. });
     assert!(renews, "the comparison renews certificates by itself");
     // It could not, and something else differs, too: nothing is changed on the host under a pause.
@@ -224,7 +224,7 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
     // A watcher of an earlier build means the rollout alone.
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell(
+        .feed(
             "v2 is wanted, and the pool is paused",
             pool_is(paused("v2", false)),
         )

@@ -3,8 +3,8 @@
 use crate::common;
 
 use common::{
-    In, Story, carrying, converged, csr_is, evicted, machine, machine_gone, node, node_gone,
-    node_is, planned, pool_is, probed, ready, saw, show, wanting,
+    In, Story, carrying, converged, csr_is, evicted, machine, machine_gone, machine_is, node,
+    node_gone, node_is, planned, pool_is, probed, ready, show, wanting,
 };
 use dormer_engine_core::{Command, Input, Sender};
 use dormer_proto::{
@@ -209,14 +209,14 @@ pub(crate) fn inputs() -> Vec<(String, In)> {
     let mut all: Vec<(String, In)> = vec![
         (
             "Machine: another address".into(),
-            saw(MachineFact {
+            machine_is(MachineFact {
                 addresses: vec!["10.0.0.2".into()],
                 ..here()
             }),
         ),
         (
             "Machine: Failed".into(),
-            saw(MachineFact {
+            machine_is(MachineFact {
                 phase: Some("Failed".into()),
                 error: Some("InvalidConfiguration: no such image".into()),
                 ..here()
@@ -224,14 +224,14 @@ pub(crate) fn inputs() -> Vec<(String, In)> {
         ),
         (
             "Machine: being deleted".into(),
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 ..here()
             }),
         ),
         (
             "Machine: ignore=true".into(),
-            saw(MachineFact {
+            machine_is(MachineFact {
                 ignored: true,
                 ..here()
             }),
@@ -559,7 +559,7 @@ fn beside_another_operator_only_a_fence_is_closed() {
         let mut beside = story_in(phase.clone());
         let fact = beside.state.machine.clone().expect("a Machine");
         let arrives = || {
-            saw(MachineFact {
+            machine_is(MachineFact {
                 neighbour: OtherOperator::Runs("another one runs".into()),
                 ..fact.clone()
             })

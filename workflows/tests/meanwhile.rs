@@ -2,8 +2,8 @@
 //! failures in the middle of a change under the lease.
 
 use crate::common::{
-    In, Story, carrying, converged, evicted, in_place, machine, node_is, planned, pool_is, probed,
-    ready, saw, wanting,
+    In, Story, carrying, converged, evicted, in_place, machine, machine_is, node_is, planned,
+    pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
@@ -56,11 +56,11 @@ fn guard(story: &Story, name: &str) -> Guard {
 fn draining(pool: PoolSettings) -> Story {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(pool))
+        .feed("the pool wants v2", pool_is(pool))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done("open-fence", OPENED)
-        .tell("the Node is cordoned", cordoned())
+        .feed("the Node is cordoned", cordoned())
         .done("evict", evicted(1, 3));
     story
 }
@@ -69,7 +69,7 @@ fn draining(pool: PoolSettings) -> Story {
 fn tearing_down() -> Story {
     let mut story = draining(in_place("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0));
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     story
@@ -91,8 +91,8 @@ fn own_host() -> Story {
     };
     let mut story = Story::begin(host);
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("its Node is seen", uncordoned())
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("its Node is seen", uncordoned())
         .done("probe", probed())
         .done("plan", planned(None));
     if story.names().contains(&"mark-node") {
@@ -111,9 +111,9 @@ fn made_anew(story: &mut Story, token: u64) {
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("its Node is Ready", node_is(ready()))
+        .feed("its Node is Ready", node_is(ready()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked);
 }
 
@@ -140,9 +140,9 @@ fn a_request_that_comes_when_the_host_is_torn_down_is_another_one() {
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("its Node is Ready", node_is(ready()))
+        .feed("its Node is Ready", node_is(ready()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
@@ -157,14 +157,14 @@ fn an_upgrade_in_place_does_not_fulfil_the_request_for_another_machine() {
     let mut story = draining(in_place("v2"));
     story
         .person(Signal::Recreate)
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0))
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("its Node is Ready", node_is(ready()))
+        .feed("its Node is Ready", node_is(ready()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
@@ -179,7 +179,7 @@ fn a_host_that_was_not_torn_down_and_serves_again_is_drained_again() {
     };
     let mut story = failed();
     story
-        .tell("an admin uncordons it, and pods come", uncordoned())
+        .feed("an admin uncordons it, and pods come", uncordoned())
         .person(Signal::Retry);
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
     assert!(guard(&story, "open-fence").anew);
@@ -188,14 +188,14 @@ fn a_host_that_was_not_torn_down_and_serves_again_is_drained_again() {
     // Uncordoned and cordoned again: the pods of the meantime are still there.
     let mut story = failed();
     story
-        .tell("an admin uncordons it, and pods come", uncordoned())
-        .tell("and cordons it again", cordoned())
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("and cordons it again", cordoned())
         .person(Signal::Retry);
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
     // Half torn down: its kubelet is stopped, and no pod runs.
     let mut story = failed();
     story
-        .tell("its kubelet is silent", silent())
+        .feed("its kubelet is silent", silent())
         .person(Signal::Retry);
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
 }
@@ -204,14 +204,14 @@ fn a_host_that_was_not_torn_down_and_serves_again_is_drained_again() {
 fn a_drain_that_failed_cordons_again_before_it_goes_on() {
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .given_up("evict", "Forbidden")
-        .tell("an admin uncordons it", uncordoned())
+        .feed("an admin uncordons it", uncordoned())
         .person(Signal::Retry);
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .given_up("evict", "Forbidden")
         .person(Signal::Retry);
     assert_eq!(story.names(), ["evict"], "nobody uncordoned it");
@@ -237,12 +237,12 @@ fn a_tear_down_that_finds_a_schedulable_node_goes_back_to_the_drain() {
 #[test]
 fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     let mut story = tearing_down();
-    story.tell("an admin uncordons it", uncordoned());
+    story.feed("an admin uncordons it", uncordoned());
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     let asked = guard(&story, "tear-down");
     assert!(asked.anew && asked.begun, "{asked:?}");
     // Cordoned again: the pods of the meantime are still there.
-    story.tell("and cordons it again", cordoned());
+    story.feed("and cordons it again", cordoned());
     assert!(guard(&story, "tear-down").anew);
     story.given_up("tear-down", "NodeUncordoned");
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
@@ -250,7 +250,7 @@ fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     // The next lease knows nothing of that.
     let mut story = tearing_down();
     assert!(!guard(&story, "tear-down").anew);
-    story.tell("its kubelet is stopped", silent());
+    story.feed("its kubelet is stopped", silent());
     assert!(!guard(&story, "tear-down").anew);
 }
 
@@ -258,7 +258,7 @@ fn an_uncordon_during_a_tear_down_reaches_the_worker() {
 #[test]
 fn a_rollback_to_what_it_carries_undoes_its_drain() {
     let mut story = draining(wanting("v2"));
-    story.tell("the pool goes back to v1", pool_is(wanting("v1")));
+    story.feed("the pool goes back to v1", pool_is(wanting("v1")));
     assert_eq!(story.names(), ["close-fence"], "{}", story.text);
     let note = story.state.note.clone().unwrap_or_default();
     assert!(note.contains("went back to v1"), "{note}");
@@ -270,10 +270,10 @@ fn a_rollback_to_what_it_carries_undoes_its_drain() {
     // Before the Node is cordoned.
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .feed("the pool wants v2", pool_is(wanting("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
-        .tell("the pool goes back to v1", pool_is(wanting("v1")));
+        .feed("the pool goes back to v1", pool_is(wanting("v1")));
     assert_eq!(story.names(), ["close-fence"], "{}", story.text);
 }
 
@@ -281,11 +281,11 @@ fn a_rollback_to_what_it_carries_undoes_its_drain() {
 #[test]
 fn a_drain_goes_on_to_the_version_that_is_desired_when_it_ends() {
     let mut story = draining(wanting("v2"));
-    story.tell("the pool wants v3", pool_is(wanting("v3")));
+    story.feed("the pool wants v3", pool_is(wanting("v3")));
     assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
     assert!(matches!(story.state.phase, Phase::Evicting(..)));
     let mut story = tearing_down();
-    story.tell("the pool goes back to v1", pool_is(in_place("v1")));
+    story.feed("the pool goes back to v1", pool_is(in_place("v1")));
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     story
         .done("tear-down", Outcome::TornDown)
@@ -301,10 +301,10 @@ fn a_rollback_ends_no_drain_that_a_person_asked_for() {
         .person(Signal::Recreate)
         .granted(7, false)
         .done("open-fence", OPENED)
-        .tell("the Node is cordoned", cordoned())
+        .feed("the Node is cordoned", cordoned())
         .done("evict", evicted(1, 3))
-        .tell("the pool wants v2", pool_is(wanting("v2")))
-        .tell("the pool goes back to v1", pool_is(wanting("v1")));
+        .feed("the pool wants v2", pool_is(wanting("v2")))
+        .feed("the pool goes back to v1", pool_is(wanting("v1")));
     assert!(matches!(story.state.phase, Phase::Evicting(..)));
 }
 
@@ -314,7 +314,7 @@ fn a_tear_down_stays_begun_when_the_api_server_was_away() {
     let mut story = tearing_down();
     let task = story.task("tear-down");
     let failure = Failure::transient("ApiUnreachable", "no answer");
-    story.tell(
+    story.feed(
         "the API server is away for hours",
         Input::Exhausted { task, failure },
     );
@@ -326,9 +326,9 @@ fn a_tear_down_stays_begun_when_the_api_server_was_away() {
 fn an_uncordon_in_mid_drain_is_known_until_the_node_is_cordoned_again() {
     let mut story = draining(in_place("v2"));
     story
-        .tell("an admin uncordons it", uncordoned())
+        .feed("an admin uncordons it", uncordoned())
         .given_up("open-fence", "Forbidden")
-        .tell("and cordons it again", cordoned())
+        .feed("and cordons it again", cordoned())
         .person(Signal::Retry);
     assert!(story.names().contains(&"open-fence"), "{}", story.text);
     assert!(guard(&story, "open-fence").anew);
@@ -339,14 +339,14 @@ fn a_dead_host_that_is_to_be_made_anew_lets_others_go_first() {
     let mut story = own_host();
     story
         .person(Signal::Recreate)
-        .tell("its kubelet is silent", silent())
+        .feed("its kubelet is silent", silent())
         .granted(7, true)
         .done("open-fence", OPENED)
         .done("evict", evicted(0, 0))
         .given_up("tear-down", "ConnectTimeout")
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.state.lease, Lease::None, "{}", story.text);
-    story.tell("ten minutes later", Input::Fired(Timer::Drift));
+    story.feed("ten minutes later", Input::Fired(Timer::Drift));
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
 }
 
@@ -355,7 +355,7 @@ fn a_dead_host_that_is_to_be_made_anew_lets_others_go_first() {
 fn an_older_builds_request_overrides_the_cordon_as_it_did() {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("a person cordons it", cordoned())
+        .feed("a person cordons it", cordoned())
         .person(Signal::Recreate);
     story.state.request_progress = RequestProgress::default();
     assert!(!story.state.report().cordoned);
@@ -366,8 +366,8 @@ fn a_node_that_was_uncordoned_during_a_pause_is_drained_anew() {
     let mut story = draining(in_place("v2"));
     story
         .person(Signal::Pause)
-        .tell("an admin uncordons it, and pods come", uncordoned())
-        .tell("and cordons it again", cordoned())
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("and cordons it again", cordoned())
         .person(Signal::Resume);
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
     assert!(guard(&story, "open-fence").anew);
@@ -383,7 +383,7 @@ fn a_node_that_was_uncordoned_during_a_pause_is_drained_anew() {
 #[test]
 fn a_node_that_is_uncordoned_in_mid_drain_is_drained_anew() {
     let mut story = draining(in_place("v2"));
-    story.tell("an admin uncordons it", uncordoned());
+    story.feed("an admin uncordons it", uncordoned());
     assert!(guard(&story, "open-fence").anew);
     // The first opening of a lease is none.
     let mut story = Story::joined(wanting("v1"));
@@ -403,7 +403,7 @@ fn a_drain_before_a_deletion_says_so() {
 
 fn draining_again(pool: PoolSettings) -> Story {
     let mut story = draining(pool);
-    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story.feed("five seconds later", Input::Fired(Timer::Again));
     story
 }
 
@@ -417,7 +417,7 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
     // As it is typed: kubectl cordon, then dormer recreate.
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("a person cordons it", cordoned())
+        .feed("a person cordons it", cordoned())
         .person(Signal::Recreate);
     assert!(!story.state.report().cordoned, "{}", story.text);
     assert!(asked(&mut story));
@@ -426,7 +426,7 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
     story
         .person(Signal::Recreate)
         .later_ms(5_000)
-        .tell("the cordon is seen", cordoned());
+        .feed("the cordon is seen", cordoned());
     assert!(!story.state.report().cordoned, "{}", story.text);
     assert!(asked(&mut story));
     // Hours later somebody else has work on it.
@@ -435,7 +435,7 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
         story
             .person(Signal::Recreate)
             .later_ms(2 * 3_600_000)
-            .tell("somebody else cordons it", cordoned());
+            .feed("somebody else cordons it", cordoned());
         story
     };
     let mut story = later();
@@ -450,9 +450,9 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
     let mut story = later();
     story
         .person(Signal::Recreate)
-        .tell("it is uncordoned", uncordoned())
+        .feed("it is uncordoned", uncordoned())
         .later_ms(3_600_000)
-        .tell("and cordoned by a third person", cordoned());
+        .feed("and cordoned by a third person", cordoned());
     assert!(story.state.report().cordoned, "{}", story.text);
 }
 
@@ -461,9 +461,9 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
 fn a_tear_down_that_was_begun_stays_begun_under_another_order() {
     let mut story = tearing_down();
     assert!(!guard(&story, "tear-down").begun);
-    story.tell(
+    story.feed(
         "the host has another address",
-        saw(MachineFact {
+        machine_is(MachineFact {
             addresses: vec!["10.0.0.9".into()],
             node: Some("win-a".into()),
             ..machine()
@@ -474,7 +474,7 @@ fn a_tear_down_that_was_begun_stays_begun_under_another_order() {
     let mut story = tearing_down();
     story
         .given_up("tear-down", "ConnectTimeout")
-        .tell("its kubelet is silent", silent())
+        .feed("its kubelet is silent", silent())
         .person(Signal::Retry);
     assert!(guard(&story, "tear-down").begun, "{}", story.text);
     // Refused before anything was done, and drained again: it has not begun.
@@ -494,7 +494,7 @@ fn a_tear_down_that_was_begun_stays_begun_under_another_order() {
 fn deleting() -> Story {
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0));
     assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
     story
@@ -526,22 +526,22 @@ fn an_uncordon_before_the_deletion_reaches_the_worker() {
     let mut story = deleting();
     assert!(!guard(&story, "delete-machine").anew);
     story
-        .tell("an admin uncordons it", uncordoned())
-        .tell("and cordons it again", cordoned());
+        .feed("an admin uncordons it", uncordoned())
+        .feed("and cordons it again", cordoned());
     assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
     assert!(guard(&story, "delete-machine").anew);
     let mut story = deleting();
     story
         .given_up("delete-machine", "Forbidden")
-        .tell("an admin uncordons it", uncordoned())
-        .tell("and cordons it again", cordoned())
+        .feed("an admin uncordons it", uncordoned())
+        .feed("and cordons it again", cordoned())
         .person(Signal::Retry);
     assert!(guard(&story, "delete-machine").anew, "{}", story.text);
     let mut story = deleting();
     story
         .person(Signal::Pause)
-        .tell("an admin uncordons it", uncordoned())
-        .tell("and cordons it again", cordoned())
+        .feed("an admin uncordons it", uncordoned())
+        .feed("and cordons it again", cordoned())
         .person(Signal::Resume);
     assert!(guard(&story, "delete-machine").anew, "{}", story.text);
 }
@@ -550,7 +550,7 @@ fn an_uncordon_before_the_deletion_reaches_the_worker() {
 fn uncordoned_during_a_pass(pool: PoolSettings) -> Story {
     let mut story = draining_again(pool);
     story.text.clear();
-    story.tell("an admin uncordons it, and pods come", uncordoned());
+    story.feed("an admin uncordons it, and pods come", uncordoned());
     assert_eq!(story.names(), ["evict", "open-fence"], "{}", story.text);
     story
 }
@@ -564,13 +564,13 @@ fn a_pass_during_which_the_node_was_uncordoned_does_not_end_the_drain() {
         assert_eq!(story.names(), ["open-fence"], "{}", story.text);
         // The next pass may begin before the Node is cordoned again.
         story
-            .tell("five seconds later", Input::Fired(Timer::Again))
+            .feed("five seconds later", Input::Fired(Timer::Again))
             .done("open-fence", OPENED)
-            .tell("the Node is cordoned", cordoned())
+            .feed("the Node is cordoned", cordoned())
             .done("evict", evicted(2, 0));
         assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
         story
-            .tell("five seconds later", Input::Fired(Timer::Again))
+            .feed("five seconds later", Input::Fired(Timer::Again))
             .done("evict", evicted(1, 0));
         assert_ne!(story.names(), ["evict"], "{}", story.text);
         assert_eq!(story.names().len(), 1, "{}", story.text);
@@ -579,8 +579,8 @@ fn a_pass_during_which_the_node_was_uncordoned_does_not_end_the_drain() {
     story
         .done("evict", evicted(3, 0))
         .done("open-fence", OPENED)
-        .tell("the Node is cordoned", cordoned())
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("the Node is cordoned", cordoned())
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(1, 0));
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     expect_file!["stories/uncordoned_during_a_pass.txt"].assert_eq(&story.text);
@@ -593,13 +593,13 @@ fn a_pass_that_began_before_the_node_was_cordoned_again_does_not_end_the_drain()
         let mut story = uncordoned_during_a_pass(in_place("v2"));
         story
             .done("open-fence", OPENED)
-            .tell("the Node is cordoned", cordoned());
+            .feed("the Node is cordoned", cordoned());
         story
     };
     let by_the_admin = || {
         let mut story = uncordoned_during_a_pass(in_place("v2"));
         story
-            .tell("and cordons it again", cordoned())
+            .feed("and cordons it again", cordoned())
             .done("open-fence", OPENED);
         story
     };
@@ -607,14 +607,14 @@ fn a_pass_that_began_before_the_node_was_cordoned_again_does_not_end_the_drain()
         story.done("evict", evicted(3, 0));
         assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
         story
-            .tell("five seconds later", Input::Fired(Timer::Again))
+            .feed("five seconds later", Input::Fired(Timer::Again))
             .done("evict", evicted(1, 0));
         assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     }
     // The admin cordons it again, and the pass is answered before dormer's own cordon.
     let mut story = uncordoned_during_a_pass(in_place("v2"));
     story
-        .tell("and cordons it again", cordoned())
+        .feed("and cordons it again", cordoned())
         .done("evict", evicted(3, 0));
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
 }
@@ -630,7 +630,7 @@ fn a_pass_that_fails_after_an_uncordon_is_repeated_under_a_new_cordon() {
     let mut story = uncordoned_during_a_pass(in_place("v2"));
     story
         .done("open-fence", OPENED)
-        .tell("the Node is cordoned", cordoned())
+        .feed("the Node is cordoned", cordoned())
         .given_up("evict", "Forbidden")
         .person(Signal::Retry)
         .done("evict", evicted(1, 0));

@@ -1,8 +1,8 @@
 //! Hosts of one's own: they are upgraded in place whatever the pool says, and their removal is the run's own work.
 
 use crate::common::{
-    Story, carrying, converged, evicted, first_csr, machine, machine_gone, node_gone, node_is,
-    planned, pool_is, probed, saw, wanting,
+    Story, carrying, converged, evicted, first_csr, machine, machine_gone, machine_is, node_gone,
+    node_is, planned, pool_is, probed, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
@@ -43,8 +43,8 @@ fn leaving() -> MachineFact {
 fn serving() -> Story {
     let mut story = Story::begin(host());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("its Node is seen", node_is(carrying("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("its Node is seen", node_is(carrying("v1")))
         .done("probe", probed())
         .done("plan", planned(None));
     if story.names().contains(&"mark-node") {
@@ -59,7 +59,7 @@ fn serving() -> Story {
 fn granted_removal() -> Story {
     let mut story = serving();
     story
-        .tell("its entry is taken away", saw(leaving()))
+        .feed("its entry is taken away", machine_is(leaving()))
         .granted(7, false);
     story
 }
@@ -79,7 +79,7 @@ fn it_is_upgraded_in_place_under_the_lease_whatever_the_strategy_and_the_class()
     for class in [ChangeClass::Drain, ChangeClass::Replace] {
         let mut story = serving();
         story
-            .tell("another version is wanted", pool_is(wanting("v2")))
+            .feed("another version is wanted", pool_is(wanting("v2")))
             .done("plan", planned(Some(class)))
             .granted(7, false);
         let Phase::Opening(change) = &story.state.phase else {
@@ -110,7 +110,7 @@ fn one_whose_node_is_deleted_in_mid_drain_goes_on() {
     };
     let mut story = serving();
     story
-        .tell("another version is wanted", pool_is(wanting("v2")))
+        .feed("another version is wanted", pool_is(wanting("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -120,9 +120,9 @@ fn one_whose_node_is_deleted_in_mid_drain_goes_on() {
             },
         )
         .done("evict", evicted(1, 3))
-        .tell("its Node is deleted", node_gone())
-        .tell("its link is taken away", saw(unlinked))
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("its Node is deleted", node_gone())
+        .feed("its link is taken away", machine_is(unlinked))
+        .feed("five seconds later", Input::Fired(Timer::Again));
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
     story
         .done("tear-down", Outcome::TornDown)
@@ -153,8 +153,8 @@ fn one_whose_kubelets_certificate_has_lapsed_gets_another_by_a_persons_command()
     };
     let mut story = serving();
     story
-        .tell("its kubelet is silent", node_is(lapsed()))
-        .tell("and asks for a first certificate", first_csr());
+        .feed("its kubelet is silent", node_is(lapsed()))
+        .feed("and asks for a first certificate", first_csr());
     let expect = asked(&story);
     assert!(!expect.configured && expect.served, "{expect:?}");
     let why = "the Node win-a exists, and was not torn down";
@@ -185,7 +185,7 @@ fn one_whose_kubelets_certificate_has_lapsed_gets_another_by_a_persons_command()
         assert_eq!(story.names(), ["converge-node"], "{}", story.text);
         story.done("converge-node", converged(Section::Node, false));
         assert_eq!(story.state.phase, Phase::ReadyWait);
-        story.tell("the kubelet asks anew", first_csr());
+        story.feed("the kubelet asks anew", first_csr());
     }
     let expect = asked(&story);
     assert!(expect.configured, "{expect:?}");
@@ -197,9 +197,9 @@ fn one_whose_kubelets_certificate_has_lapsed_gets_another_by_a_persons_command()
 fn what_excludes_a_machine_from_drains_means_no_host_that_stays() {
     let mut story = serving();
     story
-        .tell(
+        .feed(
             "its object is excluded from drains",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 exclude_drain: true,
                 ..host()
             }),
@@ -221,7 +221,7 @@ fn its_removal_empties_tears_down_and_forgets_it() {
     story.done("evict", evicted(2, 1));
     assert!(story.names().is_empty(), "the next pass comes in a while");
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(1, 0))
         .done("tear-down", Outcome::TornDown);
     let Task::ForgetHost { node, debt, .. } = story.task("forget-host") else {
@@ -230,7 +230,7 @@ fn its_removal_empties_tears_down_and_forgets_it() {
     assert_eq!((node.as_deref(), debt), (Some("win-a"), None));
     story
         .done("forget-host", Outcome::HostForgotten)
-        .tell("its object is gone", machine_gone())
+        .feed("its object is gone", machine_gone())
         .done("close-fence", Outcome::MachineDeleted);
     assert_eq!(story.state.phase, Phase::Gone);
     assert!(story.text.contains("release 7\n"), "{}", story.text);
@@ -239,17 +239,17 @@ fn its_removal_empties_tears_down_and_forgets_it() {
 #[test]
 fn one_that_serves_waits_for_its_turn_and_serves_until_then() {
     let mut story = serving();
-    story.tell("its entry is taken away", saw(leaving()));
+    story.feed("its entry is taken away", machine_is(leaving()));
     assert!(story.names().is_empty(), "{}", story.text);
     assert_eq!(story.state.lease, Lease::Wanted);
     let report = story.state.report();
-    assert!(report.had_node && report.wished && !report.deleting && !report.unavailable);
+    assert!(report.had_node && report.by_request && !report.deleting && !report.unavailable);
     let waits = story.state.view().waiting_for;
     assert_eq!(
         waits.as_deref(),
         Some("the rollout's lease, for its removal")
     );
-    story.tell("the object is told again", saw(leaving()));
+    story.feed("the object is told again", machine_is(leaving()));
     assert!(story.names().is_empty(), "{}", story.text);
     story.granted(7, false);
     assert_eq!(story.names(), ["evict"]);
@@ -265,12 +265,12 @@ fn one_that_is_down_for_long_or_cordoned_by_a_person_may_go_over_the_limit() {
     };
     let mut story = serving();
     story
-        .tell("its entry is taken away", saw(leaving()))
-        .tell("its kubelet is silent", node_is(down()));
+        .feed("its entry is taken away", machine_is(leaving()))
+        .feed("its kubelet is silent", node_is(down()));
     assert!(!story.state.report().repair);
     story
         .later_ms(10 * 60_000)
-        .tell("ten minutes later", Input::Fired(Timer::Again));
+        .feed("ten minutes later", Input::Fired(Timer::Again));
     assert!(story.state.report().repair);
     story.granted(7, true);
     let Task::Evict { guard, .. } = story.task("evict") else {
@@ -282,21 +282,21 @@ fn one_that_is_down_for_long_or_cordoned_by_a_person_may_go_over_the_limit() {
         said: String::new(),
     };
     story
-        .tell("it is back", node_is(carrying("v1")))
+        .feed("it is back", node_is(carrying("v1")))
         .done("evict", back);
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
     assert!(story.names().is_empty(), "{}", story.text);
 
     let mut story = serving();
     story
-        .tell(
+        .feed(
             "a person cordons it",
             node_is(NodeFact {
                 cordoned: true,
                 ..carrying("v1")
             }),
         )
-        .tell("and takes its entry away", saw(leaving()));
+        .feed("and takes its entry away", machine_is(leaving()));
     let report = story.state.report();
     assert!(report.repair && report.unavailable && !report.cordoned);
     story.granted(7, true);
@@ -316,9 +316,9 @@ fn one_that_serves_before_its_bring_up_has_ended_waits_for_its_turn_too() {
     };
     let mut story = Story::begin(coming(false));
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
-        .tell("its entry is taken away", saw(coming(true)));
+        .feed("its entry is taken away", machine_is(coming(true)));
     let Task::TearDown { guard, .. } = story.task("tear-down") else {
         panic!("{}", story.text)
     };
@@ -350,14 +350,14 @@ fn one_whose_link_is_wrong_waits_for_it_and_is_torn_down_all_the_same() {
     assert!(note.contains("that is another's"), "{note}");
     // It is right for a while, and pods leave; then it is wrong again.
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .later_ms(5 * 60_000)
         .done("evict", evicted(1, 1))
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", foreign());
     assert!(story.names().is_empty(), "{}", story.text);
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .later_ms(5 * 60_000)
         .done("evict", foreign())
         .done("tear-down", Outcome::TornDown);
@@ -376,9 +376,9 @@ fn one_that_this_run_never_reached_is_probed_before_it_is_let_go() {
     };
     let begun = || {
         let mut story = Story::begin(unlinked());
-        story.tell(
+        story.feed(
             "its entry is taken away",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 ..unlinked()
             }),
@@ -403,14 +403,14 @@ fn a_node_that_the_cluster_has_no_more_is_gone_even_if_the_link_has_a_name_only(
         node_absent: true,
         ..host()
     };
-    story.tell("the list has no Node win-a", saw(lost));
+    story.feed("the list has no Node win-a", machine_is(lost));
     assert_eq!(story.state.node, None);
     assert!(
         story.text.contains("not taken in: Node uid-node"),
         "{}",
         story.text
     );
-    story.tell("it stands all the same", node_is(carrying("v1")));
+    story.feed("it stands all the same", node_is(carrying("v1")));
     assert!(story.state.node.is_some());
 }
 
@@ -440,7 +440,7 @@ fn a_host_that_answers_and_refuses_is_tried_a_few_times_and_not_forgotten() {
             .given_up("tear-down", "AuthRejected");
         let waits = format!("wait {}.000 s (Again)", minutes * 60);
         assert!(story.text.contains(&waits), "{waits}\n{}", story.text);
-        story.tell("the wait is over", Input::Fired(Timer::Again));
+        story.feed("the wait is over", Input::Fired(Timer::Again));
     }
     story
         .done("evict", evicted(0, 0))
@@ -451,8 +451,8 @@ fn a_host_that_answers_and_refuses_is_tried_a_few_times_and_not_forgotten() {
     assert!(failure.message.contains("retry"), "{}", failure.message);
     // Whatever is told of it, it begins nothing by itself.
     story
-        .tell("its object is told again", saw(leaving()))
-        .tell("another version is wanted", pool_is(wanting("v2")))
+        .feed("its object is told again", machine_is(leaving()))
+        .feed("another version is wanted", pool_is(wanting("v2")))
         .person(Signal::Recreate);
     assert!(story.names().is_empty(), "{}", story.text);
     story.person(Signal::Retry);
@@ -466,7 +466,7 @@ fn failed_removal() -> Story {
     let mut story = granted_removal();
     for round in 0..5 {
         if round > 0 {
-            story.tell("the wait is over", Input::Fired(Timer::Again));
+            story.feed("the wait is over", Input::Fired(Timer::Again));
         }
         story
             .done("evict", evicted(0, 0))
@@ -489,7 +489,7 @@ fn a_removal_that_failed_returns_its_slot_and_asks_again_last() {
         story.text
     );
     story
-        .tell(
+        .feed(
             "its Node is cordoned, and silent",
             node_is(NodeFact {
                 ready: false,
@@ -497,7 +497,7 @@ fn a_removal_that_failed_returns_its_slot_and_asks_again_last() {
                 ..carrying("v1")
             }),
         )
-        .tell("half an hour later", Input::Fired(Timer::Again));
+        .feed("half an hour later", Input::Fired(Timer::Again));
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
     let report = story.state.report();
     assert!(!report.failed && !report.unavailable && !report.repair && !report.cordoned);
@@ -508,14 +508,14 @@ fn a_removal_that_failed_returns_its_slot_and_asks_again_last() {
 
 #[test]
 fn a_failed_removal_of_an_earlier_build_returns_its_slot_too() {
-    for ends in [saw(leaving()), Input::Fired(Timer::Drift)] {
+    for ends in [machine_is(leaving()), Input::Fired(Timer::Drift)] {
         let mut story = failed_removal();
         story.state.lease = Lease::Held {
             token: LeaseToken(7),
             over_limit: false,
         };
         story.text.clear();
-        story.tell("something is told", ends).person(Signal::Abort);
+        story.feed("something is told", ends).person(Signal::Abort);
         assert!(story.text.contains("release 7\n"), "{}", story.text);
         assert_eq!(story.state.lease, Lease::None);
     }
@@ -527,9 +527,9 @@ fn scattered_failures_end_no_removal_and_those_of_one_step_do() {
     for _ in 0..12 {
         story
             .given_up("evict", "Unreachable")
-            .tell("the wait is over", Input::Fired(Timer::Again))
+            .feed("the wait is over", Input::Fired(Timer::Again))
             .done("evict", evicted(1, 3))
-            .tell("five seconds later", Input::Fired(Timer::Again));
+            .feed("five seconds later", Input::Fired(Timer::Again));
     }
     assert_eq!(story.state.phase, Phase::Leaving, "{}", story.text);
     // A pass that succeeds says nothing of the tear-down.
@@ -537,7 +537,7 @@ fn scattered_failures_end_no_removal_and_those_of_one_step_do() {
         story
             .done("evict", evicted(0, 0))
             .given_up("tear-down", "AuthRejected")
-            .tell("the wait is over", Input::Fired(Timer::Again));
+            .feed("the wait is over", Input::Fired(Timer::Again));
     }
     assert!(
         story.state.phase.removal_failed() || story.state.removal.rounds == 1,
@@ -558,7 +558,7 @@ fn one_that_was_never_reached_is_just_let_go() {
         addresses: Vec::new(),
         ..leaving()
     };
-    story.tell("its entry is taken away", saw(gone));
+    story.feed("its entry is taken away", machine_is(gone));
     assert_eq!(story.names(), ["forget-host"]);
 }
 
@@ -571,7 +571,7 @@ fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
     };
     story
         .done("evict", stopped)
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("five seconds later", Input::Fired(Timer::Again));
     assert_eq!(story.names(), ["evict"]);
     assert_eq!(
         story.state.note.as_deref(),
@@ -583,17 +583,17 @@ fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
         neighbour: OtherOperator::Runs("another one".into()),
         ..leaving()
     };
-    story.tell("its entry is taken away", saw(other.clone()));
+    story.feed("its entry is taken away", machine_is(other.clone()));
     assert!(story.names().is_empty(), "{}", story.text);
-    story.tell(
+    story.feed(
         "it is gone",
-        saw(MachineFact {
+        machine_is(MachineFact {
             neighbour: OtherOperator::Absent,
             ..other
         }),
     );
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .granted(7, false);
     assert_eq!(story.names(), ["evict"]);
 }
@@ -603,7 +603,7 @@ fn a_drain_that_takes_too_long_follows_the_pool() {
     for (policy, force) in [(AfterTimeout::Force, true), (AfterTimeout::Abort, false)] {
         let mut story = serving();
         story
-            .tell(
+            .feed(
                 "the policy",
                 pool_is(PoolSettings {
                     drain_timeout_ms: 60_000,
@@ -611,10 +611,10 @@ fn a_drain_that_takes_too_long_follows_the_pool() {
                     ..wanting("v1")
                 }),
             )
-            .tell("its entry is taken away", saw(leaving()))
+            .feed("its entry is taken away", machine_is(leaving()))
             .granted(7, false)
             .done("evict", evicted(0, 1))
-            .tell("the limit is over", Input::Fired(Timer::Drain));
+            .feed("the limit is over", Input::Fired(Timer::Drain));
         let forced = story
             .open
             .iter()
@@ -626,14 +626,14 @@ fn a_drain_that_takes_too_long_follows_the_pool() {
 #[test]
 fn a_machine_of_a_controller_is_left_to_its_controller() {
     let mut story = Story::joined(wanting("v1"));
-    story.tell(
+    story.feed(
         "somebody deletes it",
-        saw(MachineFact {
+        machine_is(MachineFact {
             deleting: true,
             ..machine()
         }),
     );
-    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story.feed("five seconds later", Input::Fired(Timer::Again));
     assert!(story.names().is_empty());
 }
 
@@ -642,7 +642,7 @@ fn a_removal_counts_as_away_and_leaves_no_gap() {
     let mut story = granted_removal();
     let report = story.state.report();
     assert!(report.deleting && report.unavailable && report.owner.is_none());
-    story.tell(
+    story.feed(
         "its Node is gone, too",
         node_is(NodeFact {
             ready: false,

@@ -1,6 +1,6 @@
 //! A host with a token that ends: a comparison renews it, also while the machine waits for days.
 
-use crate::common::{Story, carrying, machine, node_gone, planned, pool_is, saw, wanting};
+use crate::common::{Story, carrying, machine, machine_is, node_gone, planned, pool_is, wanting};
 use dormer_engine_core::{Command, Input};
 use dormer_proto::{
     machine::{ChangeClass, MachineFact, Outcome, Owner, Signal, Task},
@@ -41,7 +41,7 @@ fn compared(class: Option<ChangeClass>) -> Outcome {
 fn waiting(pool: PoolSettings) -> Story {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(pool))
+        .feed("the pool wants v2", pool_is(pool))
         .done("plan", compared(Some(ChangeClass::Drain)));
     story
 }
@@ -60,16 +60,16 @@ fn renews(story: &Story) -> bool {
 #[test]
 fn a_token_is_renewed_while_the_machine_waits_for_the_lease() {
     let mut story = waiting(wanting("v2"));
-    story.tell("six hours later", Input::Fired(Timer::Drift));
+    story.feed("six hours later", Input::Fired(Timer::Drift));
     assert!(renews(&story), "{}", story.text);
     story
         .done("plan", compared(Some(ChangeClass::Drain)))
-        .tell("six hours later", Input::Fired(Timer::Drift))
+        .feed("six hours later", Input::Fired(Timer::Drift))
         .given_up("plan", "ConnectTimeout");
     assert!(matches!(story.state.phase, Phase::LeaseWait(_)));
     assert_eq!(story.state.lease, Lease::Wanted, "its position stays");
     story
-        .tell("six hours later", Input::Fired(Timer::Drift))
+        .feed("six hours later", Input::Fired(Timer::Drift))
         .granted(7, false);
     // The comparison may still be under way: its answer changes nothing.
     story.done("plan", compared(Some(ChangeClass::Drain)));
@@ -85,7 +85,7 @@ fn a_token_is_renewed_while_the_machine_waits_for_a_person_or_an_owner() {
     };
     let mut story = waiting(manual);
     assert!(matches!(story.state.phase, Phase::ApprovalWait(_)));
-    story.tell("six hours later", Input::Fired(Timer::Drift));
+    story.feed("six hours later", Input::Fired(Timer::Drift));
     assert!(renews(&story), "{}", story.text);
     story.done("plan", compared(None)).person(Signal::Approve);
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
@@ -97,11 +97,11 @@ fn a_token_is_renewed_while_the_machine_waits_for_a_person_or_an_owner() {
         ..machine()
     };
     story
-        .tell("its owner is gone", saw(orphan))
-        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .feed("its owner is gone", machine_is(orphan))
+        .feed("the pool wants v2", pool_is(wanting("v2")))
         .done("plan", compared(Some(ChangeClass::Drain)));
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
-    story.tell("six hours later", Input::Fired(Timer::Drift));
+    story.feed("six hours later", Input::Fired(Timer::Drift));
     assert!(renews(&story), "{}", story.text);
 }
 
@@ -110,12 +110,12 @@ fn a_token_is_renewed_while_the_machine_waits_for_a_person_or_an_owner() {
 fn no_token_is_renewed_on_a_host_without_a_node_or_without_a_token() {
     let mut story = waiting(wanting("v2"));
     story
-        .tell("its Node is gone", node_gone())
-        .tell("six hours later", Input::Fired(Timer::Drift));
+        .feed("its Node is gone", node_gone())
+        .feed("six hours later", Input::Fired(Timer::Drift));
     assert!(story.names().is_empty(), "{}", story.text);
 
     let mut story = Story::joined(wanting("v1"));
-    story.tell("the pool wants v2", pool_is(wanting("v2")));
+    story.feed("the pool wants v2", pool_is(wanting("v2")));
     let task = story.task("plan");
     let outcome = planned(Some(ChangeClass::Drain));
     let commands = story.quietly(Input::Finished { task, outcome });
@@ -125,7 +125,7 @@ fn no_token_is_renewed_on_a_host_without_a_node_or_without_a_token() {
     assert!(!timed, "it is compared when its turn comes");
     // A timer of the time when it served may come due.
     story.open.clear();
-    story.tell("six hours later", Input::Fired(Timer::Drift));
+    story.feed("six hours later", Input::Fired(Timer::Drift));
     assert!(story.names().is_empty(), "{}", story.text);
 }
 
@@ -138,7 +138,7 @@ fn under_a_pause_a_comparison_renews_and_nothing_else_is_changed() {
         ..wanting("v2")
     };
     let mut story = Story::joined(wanting("v1"));
-    story.tell("the pool wants v2, and is paused", pool_is(paused));
+    story.feed("the pool wants v2, and is paused", pool_is(paused));
     assert!(renews(&story));
     story.done("plan", compared(Some(ChangeClass::Live)));
     assert!(story.names().is_empty(), "{}", story.text);

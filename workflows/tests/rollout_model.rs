@@ -41,7 +41,7 @@ enum Event {
     /// The watcher lists the owner and its Machines.
     Read,
     /// … and tells.
-    Tell,
+    Feed,
     /// A worker makes its next call.
     Wake(usize),
     /// A machine differs from what it should be, and asks for the lease.
@@ -88,7 +88,7 @@ impl Lease {
             events.push(Event::Read);
         }
         if world.reading.is_some() {
-            events.push(Event::Tell);
+            events.push(Event::Feed);
         }
         let lacks = |set: &usize| world.live(*set) < world.replicas[*set];
         let lacking = (0..world.replicas.len()).filter(lacks);
@@ -225,10 +225,10 @@ impl Model for Lease {
             Event::Read => {
                 world.read();
                 if !self.stale {
-                    world.tell();
+                    world.feed();
                 }
             }
-            Event::Tell => world.tell(),
+            Event::Feed => world.feed(),
             Event::Wake(at) => world.wake(at, self.in_place, self.close),
             Event::Want(at) => world.wants(at),
             Event::Join(at) => world.joins(at),
@@ -340,7 +340,7 @@ const RECREATE: Lease = Lease {
     others: 0,
     upgrades: 2,
     in_place: false,
-    close: Close::Tells,
+    close: Close::Reports,
     stale: false,
     max_repairs: None,
     blind: Blind::No,

@@ -93,11 +93,11 @@ fn several_hosts_that_cannot_be_compared_hold_every_grant() {
     pool.member("c", not_compared("AuthRejected")).request("d");
     pool.release("e", 1);
     // A request for this machine overrides the finding.
-    let wished = MemberReport {
-        wished: true,
+    let by_request = MemberReport {
+        by_request: true,
         ..not_compared("AuthRejected")
     };
-    pool.request_as("c", wished).release("c", 2);
+    pool.request_as("c", by_request).release("c", 2);
     // The key fits again: c is mended, and a's trouble holds a alone.
     pool.member("c", serving()).release("d", 3);
     holds(&pool, expect_file!["rollout_stories/not_compared.txt"]);

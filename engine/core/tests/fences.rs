@@ -179,7 +179,7 @@ struct World {
 
 impl World {
     /// Offers one message at time `at`; stores what came of it.
-    fn tell(
+    fn feed(
         &mut self,
         at: u64,
         message: InboxMessageOf<Toy>,
@@ -221,7 +221,7 @@ impl World {
 #[test]
 fn a_fact_begins_a_run_and_orders_its_task() {
     let mut world = World::default();
-    let (verdict, _, effects) = world.tell(10, fact(1, 5, Some(3)));
+    let (verdict, _, effects) = world.feed(10, fact(1, 5, Some(3)));
     assert_eq!(verdict, Verdict::Taken);
     assert_eq!(world.inputs(), ["started", "fact Some(3)"]);
     let order = world.run().order(effects.orders[0], OURS).unwrap();
@@ -234,80 +234,80 @@ fn a_fact_begins_a_run_and_orders_its_task() {
 #[test]
 fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let dropped = |verdict| match verdict {
         Verdict::Dropped(why) => why,
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        dropped(world.tell(11, fact(1, 9, Some(3))).0),
+        dropped(world.feed(11, fact(1, 9, Some(3))).0),
         Dropped::Equal
     );
     assert_eq!(
-        dropped(world.tell(12, fact(1, 4, Some(8))).0),
+        dropped(world.feed(12, fact(1, 4, Some(8))).0),
         Dropped::Late
     );
     assert_eq!(
-        world.tell(13, fact(2, 1, Some(8))).0,
+        world.feed(13, fact(2, 1, Some(8))).0,
         Verdict::Taken,
         "etcd was restored"
     );
     assert_eq!(
-        dropped(world.tell(14, fact(1, 99, Some(3))).0),
+        dropped(world.feed(14, fact(1, 99, Some(3))).0),
         Dropped::Late
     );
-    assert_eq!(world.tell(15, fact(2, 2, None)).0, Verdict::Taken);
+    assert_eq!(world.feed(15, fact(2, 2, None)).0, Verdict::Taken);
     assert_eq!(world.inputs().last().unwrap(), "fact None");
 }
 
 #[test]
 fn a_report_of_another_role_changes_nothing() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let own = report(world.run(), 1, Ok(5));
     let mut foreign = own.clone();
     if let Inbound::Reported(report) = &mut foreign.body {
         report.by = Reporter::Approver;
     }
-    let (verdict, answer, _) = world.tell(20, foreign);
+    let (verdict, answer, _) = world.feed(20, foreign);
     assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
     assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Late));
-    assert_eq!(world.tell(21, own).0, Verdict::Taken);
+    assert_eq!(world.feed(21, own).0, Verdict::Taken);
 }
 
 #[test]
 fn a_straggler_changes_nothing() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let first = report(world.run(), 1, Err(Failure::transient("Reset", "kex")));
     let second = report(world.run(), 1, Ok(5));
-    assert_eq!(world.tell(20, first).0, Verdict::Taken);
+    assert_eq!(world.feed(20, first).0, Verdict::Taken);
     // The attempt failed; its own late success is a straggler while the next waits, and after it went out.
     let due = world.run().deadline().unwrap();
     assert!(due.0 >= 270 && due.0 <= 520, "{due:?}");
-    let (verdict, answer, _) = world.tell(21, second.clone());
+    let (verdict, answer, _) = world.feed(21, second.clone());
     assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
     assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Late));
-    let (_, _, effects) = world.tell(due.0, message(Inbound::TimerDue));
+    let (_, _, effects) = world.feed(due.0, message(Inbound::TimerDue));
     assert_eq!(
         world.run().order(effects.orders[0], OURS).unwrap().attempt,
         Attempt(2)
     );
     assert_eq!(
-        world.tell(due.0 + 1, second).0,
+        world.feed(due.0 + 1, second).0,
         Verdict::Dropped(Dropped::Late)
     );
     let third = report(world.run(), 2, Ok(6));
-    assert_eq!(world.tell(due.0 + 2, third).0, Verdict::Taken);
+    assert_eq!(world.feed(due.0 + 2, third).0, Verdict::Taken);
     assert_eq!(world.inputs().last().unwrap(), "done 6");
 }
 
 #[test]
 fn a_lasting_failure_is_not_tried_again() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let failed = report(world.run(), 1, Err(Failure::lasting("AuthRejected", "key")));
-    world.tell(20, failed);
+    world.feed(20, failed);
     assert_eq!(world.inputs().last().unwrap(), "exhausted AuthRejected");
     assert!(world.run().tasks.is_empty());
 }
@@ -315,7 +315,7 @@ fn a_lasting_failure_is_not_tried_again() {
 #[test]
 fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let mut now = 10;
     for attempt in 1..=100 {
         now += 240_000;
@@ -324,9 +324,9 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
             ..Failure::transient("NoKey", "no key")
         };
         let report = report(world.run(), attempt, Err(lacking));
-        assert_eq!(world.tell(now, report).0, Verdict::Taken);
+        assert_eq!(world.feed(now, report).0, Verdict::Taken);
         now = world.run().deadline().unwrap().0;
-        world.tell(now, message(Inbound::TimerDue));
+        world.feed(now, message(Inbound::TimerDue));
     }
     assert_eq!(
         world.inputs().last().unwrap(),
@@ -339,10 +339,10 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
             attempt,
             Err(Failure::transient("Slow", "slow")),
         );
-        assert_eq!(world.tell(now, report).0, Verdict::Taken);
+        assert_eq!(world.feed(now, report).0, Verdict::Taken);
         if let Some(due) = world.run().deadline() {
             now = due.0;
-            world.tell(now, message(Inbound::TimerDue));
+            world.feed(now, message(Inbound::TimerDue));
         }
     }
     assert_eq!(
@@ -355,15 +355,15 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
 #[test]
 fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let mut fired = 0;
     while !world.run().tasks.is_empty() {
         let due = world.run().deadline().unwrap();
         assert_eq!(
-            world.tell(due.0 - 1, message(Inbound::TimerDue)).0,
+            world.feed(due.0 - 1, message(Inbound::TimerDue)).0,
             Verdict::Dropped(Dropped::Late)
         );
-        world.tell(due.0, message(Inbound::TimerDue));
+        world.feed(due.0, message(Inbound::TimerDue));
         fired += 1;
         assert!(fired < 50);
     }
@@ -373,7 +373,7 @@ fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own()
 #[test]
 fn a_task_whose_time_is_up_ends_with_what_failed_until_then() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let mut now = 10;
     for attempt in 1.. {
         let task = &world.run().tasks[0];
@@ -387,13 +387,13 @@ fn a_task_whose_time_is_up_ends_with_what_failed_until_then() {
             attempt,
             Err(Failure::transient("Slow", "slow")),
         );
-        assert_eq!(world.tell(now, failed).0, Verdict::Taken);
+        assert_eq!(world.feed(now, failed).0, Verdict::Taken);
         now = world.run().deadline().unwrap().0;
-        world.tell(now, message(Inbound::TimerDue));
+        world.feed(now, message(Inbound::TimerDue));
     }
     let due = world.run().deadline().unwrap().0;
     assert!(due > now, "an attempt is in flight");
-    world.tell(due, message(Inbound::TimerDue));
+    world.feed(due, message(Inbound::TimerDue));
     assert_eq!(world.inputs().last().unwrap(), "exhausted Slow");
     assert!(world.run().tasks.is_empty());
 }
@@ -401,14 +401,14 @@ fn a_task_whose_time_is_up_ends_with_what_failed_until_then() {
 #[test]
 fn an_old_alarm_does_not_end_a_new_wait() {
     let mut world = World::default();
-    world.tell(10, signal(1, "wait"));
-    world.tell(500, signal(2, "wait again"));
+    world.feed(10, signal(1, "wait"));
+    world.feed(500, signal(2, "wait again"));
     // The alarm of the first wait rings at 1,010; the wait on record ends at 1,500.
     assert_eq!(
-        world.tell(1_010, message(Inbound::TimerDue)).0,
+        world.feed(1_010, message(Inbound::TimerDue)).0,
         Verdict::Dropped(Dropped::Late)
     );
-    let (_, _, effects) = world.tell(1_500, message(Inbound::TimerDue));
+    let (_, _, effects) = world.feed(1_500, message(Inbound::TimerDue));
     assert_eq!(world.inputs().last().unwrap(), "fired A");
     assert_eq!(effects.alarm, Some(None));
 }
@@ -416,8 +416,8 @@ fn an_old_alarm_does_not_end_a_new_wait() {
 #[test]
 fn a_repeated_signal_is_receipted_and_not_taken_again() {
     let mut world = World::default();
-    world.tell(10, signal(1, "x"));
-    let (verdict, answer, _) = world.tell(11, signal(1, "x"));
+    world.feed(10, signal(1, "x"));
+    let (verdict, answer, _) = world.feed(11, signal(1, "x"));
     assert_eq!(verdict, Verdict::Dropped(Dropped::Repeat));
     let Some(Answer::Signal { to, answer }) = answer else {
         panic!()
@@ -443,9 +443,9 @@ fn a_sender_that_lost_its_last_records_is_asked_for_its_signal_again() {
         message
     };
     let mut world = World::default();
-    world.tell(10, issued(5, 50));
+    world.feed(10, issued(5, 50));
     for other in [issued(5, 51), issued(4, 41)] {
-        let (verdict, answer, _) = world.tell(11, other);
+        let (verdict, answer, _) = world.feed(11, other);
         assert_eq!(verdict, Verdict::Dropped(Dropped::Repeat));
         let highest = SignalId {
             seq: Seq(5),
@@ -453,15 +453,15 @@ fn a_sender_that_lost_its_last_records_is_asked_for_its_signal_again() {
         };
         assert_eq!(answered(answer).behind, Some(highest));
     }
-    let (_, answer, _) = world.tell(12, issued(5, 50));
+    let (_, answer, _) = world.feed(12, issued(5, 50));
     assert_eq!(answered(answer).behind, None, "that one was taken");
 }
 
 #[test]
 fn a_signal_of_a_run_that_lost_its_last_records_is_sent_under_a_new_id() {
     let mut world = World::default();
-    world.tell(10, signal(1, "tell"));
-    world.tell(11, signal(2, "tell"));
+    world.feed(10, signal(1, "tell"));
+    world.feed(11, signal(2, "tell"));
     let first = world.run().outbox[0].clone();
     let highest = SignalId {
         seq: Seq(40),
@@ -475,20 +475,20 @@ fn a_signal_of_a_run_that_lost_its_last_records_is_sent_under_a_new_id() {
         behind: Some(highest),
     };
     let again = message(Inbound::Answered(answer));
-    let (verdict, _, effects) = world.tell(12, again.clone());
+    let (verdict, _, effects) = world.feed(12, again.clone());
     assert_eq!(verdict, Verdict::Taken);
     let renumbered = world.run().outbox[0].id;
     assert!(renumbered > highest);
     assert_eq!(effects.signals, [(other(), renumbered)]);
     assert_eq!(world.run().outbox.len(), 2, "none is lost");
     assert_eq!(
-        world.tell(13, again).0,
+        world.feed(13, again).0,
         Verdict::Dropped(Dropped::Late),
         "a repeat of the answer changes nothing"
     );
     // Later ones stay above it.
-    world.tell(14, signal(3, "tell"));
-    world.tell(15, signal(4, "tell"));
+    world.feed(14, signal(3, "tell"));
+    world.feed(15, signal(4, "tell"));
     let ids: Vec<_> = world.run().outbox.iter().map(|out| out.id).collect();
     assert!(
         renumbered < ids[2] && ids[2] < ids[3],
@@ -499,9 +499,9 @@ fn a_signal_of_a_run_that_lost_its_last_records_is_sent_under_a_new_id() {
 #[test]
 fn a_closed_run_refuses_signals_but_takes_answers() {
     let mut world = World::default();
-    world.tell(10, signal(1, "tell"));
-    world.tell(11, signal(2, "end"));
-    let (verdict, answer, _) = world.tell(12, signal(3, "more"));
+    world.feed(10, signal(1, "tell"));
+    world.feed(11, signal(2, "end"));
+    let (verdict, answer, _) = world.feed(12, signal(3, "more"));
     assert_eq!(verdict, Verdict::Dropped(Dropped::Closed));
     let Some(Answer::Signal { answer, .. }) = answer else {
         panic!()
@@ -516,7 +516,7 @@ fn a_closed_run_refuses_signals_but_takes_answers() {
         behind: None,
     };
     assert_eq!(
-        world.tell(13, message(Inbound::Answered(answer))).0,
+        world.feed(13, message(Inbound::Answered(answer))).0,
         Verdict::Taken
     );
     assert!(world.run().outbox.is_empty());
@@ -525,9 +525,9 @@ fn a_closed_run_refuses_signals_but_takes_answers() {
 #[test]
 fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
     let mut world = World::default();
-    let (_, _, first) = world.tell(10, signal(1, "tell"));
+    let (_, _, first) = world.feed(10, signal(1, "tell"));
     assert_eq!(first.signals.len(), 1);
-    let (_, _, second) = world.tell(11, signal(2, "tell"));
+    let (_, _, second) = world.feed(11, signal(2, "tell"));
     assert!(second.signals.is_empty());
     let out = world.run().outbox[0].clone();
     let wrong = SignalAnswer {
@@ -538,7 +538,7 @@ fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
         behind: None,
     };
     assert_eq!(
-        world.tell(12, message(Inbound::Answered(wrong))).0,
+        world.feed(12, message(Inbound::Answered(wrong))).0,
         Verdict::Dropped(Dropped::Unknown)
     );
     let answer = SignalAnswer {
@@ -548,7 +548,7 @@ fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
         refused: Some(Refusal::Unknown),
         behind: None,
     };
-    let (_, _, third) = world.tell(13, message(Inbound::Answered(answer)));
+    let (_, _, third) = world.feed(13, message(Inbound::Answered(answer)));
     assert_eq!(
         third.signals.len(),
         1,
@@ -560,18 +560,18 @@ fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
 #[test]
 fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let mut foreign = report(world.run(), 1, Ok(5));
     foreign.incarnation = Some(Incarnation(8));
     assert_eq!(
-        world.tell(11, foreign).0,
+        world.feed(11, foreign).0,
         Verdict::Dropped(Dropped::Unknown)
     );
     let mut lost = report(world.run(), 1, Ok(5));
     if let Inbound::Reported(report) = &mut lost.body {
         report.issued = Sum(12345);
     }
-    let (verdict, answer, _) = world.tell(12, lost);
+    let (verdict, answer, _) = world.feed(12, lost);
     assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
     assert!(
         matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Unknown)
@@ -582,10 +582,10 @@ fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
 #[test]
 fn a_report_from_before_a_restore_is_unknown_even_where_its_run_is_not_there() {
     let mut earlier = World::default();
-    earlier.tell(10, fact(1, 5, Some(3)));
+    earlier.feed(10, fact(1, 5, Some(3)));
     let mut report = report(earlier.run(), 1, Ok(5));
     report.incarnation = Some(Incarnation(8));
-    let (verdict, answer, _) = World::default().tell(11, report);
+    let (verdict, answer, _) = World::default().feed(11, report);
     assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
     assert!(
         matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Unknown)
@@ -595,7 +595,7 @@ fn a_report_from_before_a_restore_is_unknown_even_where_its_run_is_not_there() {
 #[test]
 fn a_request_is_taken_once_and_only_against_the_state_it_names() {
     let mut world = World::default();
-    world.tell(10, signal(1, "x"));
+    world.feed(10, signal(1, "x"));
     let ask = |id: &str, against| {
         message(Inbound::Requested(Request {
             id: id.into(),
@@ -605,24 +605,24 @@ fn a_request_is_taken_once_and_only_against_the_state_it_names() {
             ask: Ask::Signal("please".into()),
         }))
     };
-    assert_eq!(world.tell(11, ask("a", 1)).0, Verdict::Taken);
+    assert_eq!(world.feed(11, ask("a", 1)).0, Verdict::Taken);
     assert_eq!(
-        world.tell(12, ask("a", 1)).0,
+        world.feed(12, ask("a", 1)).0,
         Verdict::Dropped(Dropped::Repeat)
     );
     assert_eq!(
-        world.tell(13, ask("b", 2)).0,
+        world.feed(13, ask("b", 2)).0,
         Verdict::Dropped(Dropped::StateLeft)
     );
-    assert_eq!(world.tell(14, ask("c", 0)).0, Verdict::Taken);
+    assert_eq!(world.feed(14, ask("c", 0)).0, Verdict::Taken);
 }
 
 #[test]
 fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
+    world.feed(10, fact(1, 5, Some(3)));
     let then = world.run().state.clone();
-    world.tell(11, signal(1, "wait"));
+    world.feed(11, signal(1, "wait"));
     let late = report(world.run(), 1, Ok(5));
     let request = Request {
         id: "r".into(),
@@ -640,7 +640,7 @@ fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
     world.store(record);
     assert_eq!((world.run().state.clone(), world.run().seq), (then, Seq(3)));
     assert_eq!((effects.alarm, world.run().deadline()), (Some(None), None));
-    assert_eq!(world.tell(21, late).0, Verdict::Dropped(Dropped::Late));
+    assert_eq!(world.feed(21, late).0, Verdict::Dropped(Dropped::Late));
     assert!(
         world.run().taken.contains_key(&other()),
         "what was taken from a sender stays"
@@ -671,32 +671,32 @@ fn reset(world: &mut World, id: &str) -> Verdict {
 fn an_ended_run_begins_anew_by_a_fact_that_says_so_and_by_no_other() {
     let closed = Verdict::Dropped(Dropped::Closed);
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(AGAIN)));
-    world.tell(11, fact(1, 6, None));
-    world.tell(12, signal(1, "end"));
-    assert_eq!(world.tell(13, fact(2, 1, Some(3))).0, closed);
-    assert_eq!(world.tell(14, fact(2, 2, None)).0, closed);
+    world.feed(10, fact(1, 5, Some(AGAIN)));
+    world.feed(11, fact(1, 6, None));
+    world.feed(12, signal(1, "end"));
+    assert_eq!(world.feed(13, fact(2, 1, Some(3))).0, closed);
+    assert_eq!(world.feed(14, fact(2, 2, None)).0, closed);
     assert_eq!(
-        world.tell(15, fact(1, 5, Some(AGAIN))).0,
+        world.feed(15, fact(1, 5, Some(AGAIN))).0,
         Verdict::Dropped(Dropped::Late),
         "from before its end, delivered again"
     );
     assert!(world.run().closed.is_some());
-    let (verdict, _, effects) = world.tell(16, fact(2, 3, Some(AGAIN)));
+    let (verdict, _, effects) = world.feed(16, fact(2, 3, Some(AGAIN)));
     assert_eq!(verdict, Verdict::Taken);
     assert_eq!(world.inputs(), ["anew", "started", "fact Some(42)"]);
     assert!(world.run().closed.is_none());
     assert_eq!(effects.orders.len(), 1, "it works as any other");
     assert_eq!(
-        world.tell(17, signal(1, "end")).0,
+        world.feed(17, signal(1, "end")).0,
         Verdict::Dropped(Dropped::Repeat),
         "what was taken from others stays taken"
     );
-    assert_eq!(world.tell(18, fact(2, 4, Some(8))).0, Verdict::Taken);
+    assert_eq!(world.feed(18, fact(2, 4, Some(8))).0, Verdict::Taken);
 }
 
 #[test]
-fn what_an_ended_run_knew_of_other_objects_is_news_when_it_begins_anew() {
+fn what_an_ended_run_knew_of_other_objects_counts_when_it_begins_anew() {
     let of = |epoch, object: &str, content| {
         let mut message = fact(epoch, 1, content);
         if let Inbound::Observed(seen) = &mut message.body {
@@ -705,27 +705,27 @@ fn what_an_ended_run_knew_of_other_objects_is_news_when_it_begins_anew() {
         message
     };
     let mut world = World::default();
-    world.tell(10, of(1, "machine", Some(AGAIN)));
-    world.tell(11, of(1, "node", Some(7)));
-    world.tell(12, signal(1, "end"));
-    world.tell(13, of(2, "machine", Some(AGAIN)));
+    world.feed(10, of(1, "machine", Some(AGAIN)));
+    world.feed(11, of(1, "node", Some(7)));
+    world.feed(12, signal(1, "end"));
+    world.feed(13, of(2, "machine", Some(AGAIN)));
     assert_eq!(world.inputs().last().unwrap(), "fact Some(42)");
-    assert_eq!(world.tell(14, of(2, "node", Some(7))).0, Verdict::Taken);
+    assert_eq!(world.feed(14, of(2, "node", Some(7))).0, Verdict::Taken);
     assert_eq!(world.inputs().last().unwrap(), "fact Some(7)");
 }
 
 #[test]
 fn a_reset_opens_an_ended_run_only_if_the_workflow_lets_it() {
     let mut world = World::default();
-    world.tell(10, signal(1, "end"));
+    world.feed(10, signal(1, "end"));
     assert_eq!(
         reset(&mut world, "a"),
         Verdict::Dropped(Dropped::Closed),
         "two inputs: the toy refuses"
     );
     let mut world = World::default();
-    world.tell(10, signal(1, "wait"));
-    world.tell(11, signal(2, "end"));
+    world.feed(10, signal(1, "wait"));
+    world.feed(11, signal(2, "end"));
     assert_eq!(reset(&mut world, "b"), Verdict::Taken);
     assert_eq!(world.inputs(), ["then"]);
     assert!(world.run().closed.is_none());
@@ -734,31 +734,31 @@ fn a_reset_opens_an_ended_run_only_if_the_workflow_lets_it() {
 #[test]
 fn a_next_attempt_and_a_timer_are_due_at_once_when_the_workflow_says_so() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
-    world.tell(11, signal(1, "now"));
+    world.feed(10, fact(1, 5, Some(3)));
+    world.feed(11, signal(1, "now"));
     let flies = |world: &World| matches!(world.run().tasks[0].phase, TaskPhase::InFlight { .. });
     assert!(flies(&world), "an attempt under way goes on");
     let failed = report(world.run(), 1, Err(Failure::transient("Down", "no answer")));
-    world.tell(12, failed);
-    world.tell(13, signal(2, "wait"));
+    world.feed(12, failed);
+    world.feed(13, signal(2, "wait"));
     let due = world.run().deadline().expect("a deadline");
     assert!(!flies(&world) && due > Timestamp(100), "{due:?}");
-    let (_, _, effects) = world.tell(14, signal(3, "now"));
+    let (_, _, effects) = world.feed(14, signal(3, "now"));
     assert_eq!(effects.alarm, Some(Some(Timestamp(14))));
-    let (verdict, _, effects) = world.tell(14, message(Inbound::TimerDue));
+    let (verdict, _, effects) = world.feed(14, message(Inbound::TimerDue));
     assert_eq!((verdict, effects.orders.len()), (Verdict::Taken, 1));
     assert!(flies(&world));
     assert_eq!(world.run().tasks[0].attempt, Attempt(2));
     assert_eq!(world.inputs().last().map(String::as_str), Some("fired A"));
-    world.tell(15, signal(4, "now"));
+    world.feed(15, signal(4, "now"));
     assert!(!world.run().timers.contains_key(&Wait::A), "none runs");
 }
 
 #[test]
 fn outstanding_is_what_was_asked_and_not_answered() {
     let mut world = World::default();
-    world.tell(10, fact(1, 5, Some(3)));
-    world.tell(11, signal(1, "tell"));
+    world.feed(10, fact(1, 5, Some(3)));
+    world.feed(11, signal(1, "tell"));
     let outstanding = Effects::outstanding(world.run());
     assert_eq!(
         (outstanding.orders.len(), outstanding.signals.len()),
@@ -766,25 +766,25 @@ fn outstanding_is_what_was_asked_and_not_answered() {
     );
     assert_eq!(outstanding.alarm, Some(world.run().deadline()));
     let done = report(world.run(), 1, Ok(1));
-    world.tell(12, done);
+    world.feed(12, done);
     assert!(Effects::outstanding(world.run()).orders.is_empty());
 }
 
 #[test]
 fn two_runs_with_full_outboxes_to_each_other_go_on() {
     let mut world = World::default();
-    world.tell(10, signal(1, "wait"));
+    world.feed(10, signal(1, "wait"));
     for id in 0..OUTBOX_MAX as u64 {
-        world.tell(11, signal(2 + id, "tell"));
+        world.feed(11, signal(2 + id, "tell"));
     }
     assert_eq!(world.run().outbox.len(), OUTBOX_MAX);
-    let (verdict, ..) = world.tell(12, fact(1, 5, Some(3)));
+    let (verdict, ..) = world.feed(12, fact(1, 5, Some(3)));
     assert_eq!(verdict, Verdict::Later, "news waits for the receivers");
     // What the other run sent is taken, so that its outbox empties.
-    let (verdict, answer, _) = world.tell(12, signal(9_999, "tell"));
+    let (verdict, answer, _) = world.feed(12, signal(9_999, "tell"));
     assert_eq!(verdict, Verdict::Taken);
     assert!(matches!(answer, Some(Answer::Signal { .. })), "{answer:?}");
-    let (verdict, ..) = world.tell(2_000, message(Inbound::TimerDue));
+    let (verdict, ..) = world.feed(2_000, message(Inbound::TimerDue));
     assert_eq!(verdict, Verdict::Taken, "a time limit waits for nobody");
     assert!(world.inputs().contains(&"fired A".to_owned()));
 }
@@ -793,13 +793,13 @@ fn two_runs_with_full_outboxes_to_each_other_go_on() {
 fn a_workflow_that_never_gives_up_a_task_beyond_the_limit_does_not_exhaust_the_stack() {
     let mut world = World::default();
     for at in 0..TASKS_MAX as u64 {
-        world.tell(
+        world.feed(
             10 + at,
             fact(1, 5 + at, Some(1 + u32::try_from(at).unwrap())),
         );
     }
     assert_eq!(world.run().tasks.len(), TASKS_MAX);
-    let (verdict, _, effects) = world.tell(200, fact(1, 500, Some(1_000)));
+    let (verdict, _, effects) = world.feed(200, fact(1, 500, Some(1_000)));
     assert_eq!((verdict, effects.orders.len()), (Verdict::Taken, 0));
     let waiting = |phase: &TaskPhase| matches!(phase, TaskPhase::Waiting { .. });
     let last = world.run().tasks.last().expect("a task");
@@ -814,9 +814,9 @@ fn a_workflow_that_answers_each_task_by_two_ends_its_decision() {
     let mut world = World::default();
     for at in 0..TASKS_MAX as u64 {
         let task = 1 + u32::try_from(at).unwrap();
-        world.tell(10 + at, fact(1, 5 + at, Some(task)));
+        world.feed(10 + at, fact(1, 5 + at, Some(task)));
     }
-    world.tell(200, fact(1, 500, Some(2_000)));
+    world.feed(200, fact(1, 500, Some(2_000)));
     let tasks = world.run().tasks.len();
     assert!(tasks <= 8 * TASKS_MAX, "{tasks} tasks");
 }

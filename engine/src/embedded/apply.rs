@@ -27,13 +27,13 @@ pub(super) enum SmallWrite {
 pub(super) fn commit(
     database: &Database,
     layer: &Layer,
-    wishes: Vec<SmallWrite>,
+    writes: Vec<SmallWrite>,
     log: Log,
 ) -> Result<Vec<u64>, redb::Error> {
     let mut change = database.begin_write()?;
     change.set_durability(Durability::Immediate)?;
     put(&change, layer)?;
-    let granted = wishes.into_iter().map(|write| grant(&change, write));
+    let granted = writes.into_iter().map(|write| grant(&change, write));
     let granted = granted.collect::<Result<_, _>>()?;
     note(&change, log)?;
     change.commit()?;
@@ -47,9 +47,9 @@ fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
         let name = run.as_str();
         let stored = heads.get(name)?.map_or(0, |head| head.value().0);
         // Records that are already stored stay as they are, in case a segment is applied twice.
-        let news = entries.iter().filter(|entry| entry.head.0 > stored);
+        let newer = entries.iter().filter(|entry| entry.head.0 > stored);
         let mut last = None;
-        for entry in news {
+        for entry in newer {
             let seq = entry.head.1;
             records.insert((name, seq), entry.bytes.as_slice())?;
             if let Some(old) = seq.checked_sub(RECORDS_PER_RUN_MAX.unsigned_abs()) {

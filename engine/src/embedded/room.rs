@@ -31,12 +31,12 @@ impl Room {
     }
 
     /// Error of the disk, while it is full.
-    pub(super) fn lack(&self) -> Option<String> {
+    pub(super) fn shortage(&self) -> Option<String> {
         self.full.borrow().clone()
     }
 
     /// Returns once the disk is full.
-    pub(super) async fn lacking(&self) {
+    pub(super) async fn until_full(&self) {
         let mut full = self.full.subscribe();
         if full.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;

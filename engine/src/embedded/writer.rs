@@ -69,7 +69,7 @@ impl Writer {
         if self.jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             return Err(StoreError::Broken(STOPPED.into()));
         }
-        match self.room.lack() {
+        match self.room.shortage() {
             Some(why) => Err(StoreError::Unavailable(no_room(&why))),
             None => Ok(()),
         }
@@ -82,14 +82,14 @@ impl Writer {
         tokio::select! {
             biased;
             sent = jobs.send(job) => sent.ok()?,
-            () = self.room.lacking() => return None,
+            () = self.room.until_full() => return None,
         }
         tokio::select! {
             biased;
             answer = &mut answered => answer.ok(),
             // A job sent while the thread stops stays in the channel, and nothing receives or drops it.
             () = jobs.closed() => answered.try_recv().ok(),
-            () = self.room.lacking() => None,
+            () = self.room.until_full() => None,
         }
     }
 
@@ -97,8 +97,8 @@ impl Writer {
         let count = batch.len();
         let (answer, answered) = oneshot::channel();
         let gone = || {
-            let lack = self.room.lack();
-            AppendError::Unknown(lack.map_or_else(|| STOPPED.into(), |why| no_room(&why)))
+            let shortage = self.room.shortage();
+            AppendError::Unknown(shortage.map_or_else(|| STOPPED.into(), |why| no_room(&why)))
         };
         let results = self.asked(Job::Append(batch, answer), answered).await;
         results.unwrap_or_else(|| vec![Err(gone()); count])
@@ -178,7 +178,7 @@ impl Writing {
 
     /// Answers are sent only after the sync. After an error none is sent, which callers read as unknown.
     fn serve(&mut self, jobs: impl Iterator<Item = Job>) -> Result<(), redb::Error> {
-        let mut wished = Vec::new();
+        let mut requested = Vec::new();
         for job in jobs {
             match job {
                 // Its caller has told everybody that it may not be stored.
@@ -188,14 +188,14 @@ impl Writing {
                     let results = self.stage(batch)?;
                     self.answers.push((results, answer));
                 }
-                Job::SmallWrite(write, answer) => wished.push((write, answer)),
+                Job::SmallWrite(write, answer) => requested.push((write, answer)),
             }
         }
         self.flush()?;
-        if wished.is_empty() {
+        if requested.is_empty() {
             Ok(())
         } else {
-            self.grant(wished)
+            self.grant(requested)
         }
     }
 
@@ -304,9 +304,9 @@ impl Writing {
     }
 
     /// Executes small changes in one commit of the redb file, together with everything appended before.
-    fn grant(&mut self, wished: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
+    fn grant(&mut self, requested: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
         self.applied()?;
-        let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
+        let (writes, answers): (Vec<_>, Vec<_>) = requested.into_iter().unzip();
         let used = self.wal.is_used();
         let mark = if used {
             self.wal.rotate(self.revision + 1)?
@@ -314,7 +314,7 @@ impl Writing {
             self.wal.mark()
         };
         let layer = self.overlay.seal();
-        let granted = commit(&self.database, &layer, wishes, Log::From(mark))?;
+        let granted = commit(&self.database, &layer, writes, Log::From(mark))?;
         self.overlay.drop_sealed();
         for (number, answer) in granted.into_iter().zip(answers) {
             let _ = answer.send(Ok(number));

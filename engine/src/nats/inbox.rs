@@ -12,7 +12,7 @@ use super::{
         Sink, connections_of, count_connections, delete_shared_consumer, run_old_inbox_pull,
         run_partition_pull, run_timer_pull,
     },
-    share::{Ranks, YIELD, YieldDeadlines, in_reserve, run_partition_share, tell_end},
+    share::{Ranks, YIELD, YieldDeadlines, announce_end, in_reserve, run_partition_share},
     unacked::{Key, UnackedMessages, run_extension},
 };
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
@@ -375,7 +375,7 @@ impl NatsInbox {
     /// Stops taking, and returns waiting messages, so that other engines need not wait for the claims to expire.
     pub(super) async fn close(&self) {
         if self.pulls.get().is_some() {
-            tell_end(&self.link, self.engine).await;
+            announce_end(&self.link, self.engine).await;
         }
         self.stop();
         let mut come = self.come.lock().await;
@@ -453,7 +453,10 @@ impl Inbox for NatsInbox {
         Ok(())
     }
 
-    async fn tell(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+    async fn put_unconfirmed(
+        &self,
+        inbox_messages: Vec<(RunId, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
         for (run, bytes) in inbox_messages {
             let Outgoing {
                 subject,

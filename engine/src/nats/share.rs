@@ -152,16 +152,16 @@ fn live(ours: (u64, BTreeSet<u64>), others: &mut OtherEngines, now: Instant) -> 
 }
 
 /// Tells other engines that this one ends.
-pub(super) async fn tell_end(link: &Link, ours: u64) {
+pub(super) async fn announce_end(link: &Link, ours: u64) {
     let beat = EngineHeartbeat {
         engine: ours,
         leaves: true,
         ..EngineHeartbeat::default()
     };
-    tell(link, &beat).await;
+    publish_heartbeat(link, &beat).await;
 }
 
-async fn tell(link: &Link, beat: &EngineHeartbeat) {
+async fn publish_heartbeat(link: &Link, beat: &EngineHeartbeat) {
     let body = serde_json::to_vec(beat).unwrap_or_default();
     let subject = link.names.engines();
     // Without it the others take this one for gone.
@@ -233,7 +233,7 @@ pub(super) async fn run_partition_share(
                     yields: yields.clone(),
                     ..EngineHeartbeat::default()
                 };
-                tell(&link, &beat).await;
+                publish_heartbeat(&link, &beat).await;
             }
             let live = live((ours, yields), &mut others, now);
             if live == before || now.duration_since(begun) < LISTEN_FIRST {

@@ -145,7 +145,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
         tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
         self.counters.quarantined += 1;
-        self.tell(|observer| observer.quarantined(run, &note.code, &note.why));
+        self.notify(|observer| observer.quarantined(run, &note.code, &note.why));
         self.known.set(run, Some(note));
         self.take_away(messages, acks).await;
     }

@@ -138,7 +138,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.counters.unknown += plan.unknown;
         if plan.dropped > 0 {
             let (dropped, unknown) = (plan.dropped, plan.unknown);
-            self.tell(|observer| observer.dropped(dropped, unknown));
+            self.notify(|observer| observer.dropped(dropped, unknown));
         }
         let answers = std::mem::take(&mut plan.answers);
         let Some((record, effects)) = plan.record.take() else {
@@ -253,7 +253,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let mut what = count_results(&results);
         what.refused += unwritten;
         if what != Appended::default() {
-            self.tell(|observer| observer.appended(begun.elapsed(), what));
+            self.notify(|observer| observer.appended(begun.elapsed(), what));
         }
         results
     }
@@ -270,7 +270,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.counters.records += 1;
         self.counters.events += record.events.len() as u64;
         tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
-        self.tell(|observer| observer.stored(plan.before, &record));
+        self.notify(|observer| observer.stored(plan.before, &record));
         if self.known.get(&plan.run).is_some() {
             batch.freed.push(plan.run.clone());
         }

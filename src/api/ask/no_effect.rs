@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_changes_nothing_is_refused_with_its_reason() {
+    fn a_request_that_changes_nothing_is_refused_with_its_reason() {
         let refused = |phase: Phase, signal: machine::Signal| {
             let state = Machine {
                 phase,

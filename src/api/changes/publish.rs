@@ -164,25 +164,25 @@ impl Publisher {
 
     /// Publishes these changes. Each run occurs once.
     async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), StopReason> {
-        let mut news = Vec::new();
+        let mut updates = Vec::new();
         let mut unclear = Vec::new();
         for change in changes {
             match self.known.get(&change.run) {
                 Some(known) if known.mark == change.mark => {}
                 known if is_newer(change.mark, known) => {
                     let replaces = known.map_or(0, |known| known.sequence);
-                    news.push((change.mark, change.update(replaces)));
+                    updates.push((change.mark, change.update(replaces)));
                 }
                 _ => unclear.push(change.run.clone()),
             }
         }
-        let runs: Vec<(RunId, Mark)> = news
+        let runs: Vec<(RunId, Mark)> = updates
             .iter()
-            .map(|(mark, news)| (news.run.clone(), *mark))
+            .map(|(mark, updates)| (updates.run.clone(), *mark))
             .collect();
         let results = self
             .stream
-            .publish(news.into_iter().map(|(_, news)| news).collect())
+            .publish(updates.into_iter().map(|(_, updates)| updates).collect())
             .await;
         for ((run, mark), result) in runs.into_iter().zip(results) {
             match result {

@@ -205,7 +205,7 @@ impl Cluster {
     }
 
     /// Writes an Event. An existing one of this name has the same content.
-    pub(super) async fn tell(&self, tale: &EventText) -> Result<(), ApiFailure> {
+    pub(super) async fn write_event(&self, tale: &EventText) -> Result<(), ApiFailure> {
         let gvk = GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
         let api: Api<DynamicObject> = Api::namespaced_with(
             self.client.clone(),

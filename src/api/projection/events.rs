@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Age limit of Events at the first poll of a process, in milliseconds. Older records were reported already, or are
 /// only history.
-const NEWS_MS: u64 = 600_000;
+const EVENT_AGE_MS_MAX: u64 = 600_000;
 /// Namespace of Events about cluster-scoped objects.
 const DEFAULT: &str = "default";
 /// Longest object name within an Event's name, in bytes. Kubernetes limits the Event's name to 253.
@@ -58,36 +58,36 @@ pub(super) struct SentEvents {
 
 impl SentEvents {
     /// New Events. They count as written from now on.
-    pub(super) fn news(
+    pub(super) fn unsent(
         &mut self,
         runs: &[SharedRun],
         now: Timestamp,
         settings: &Settings,
     ) -> Vec<EventText> {
-        let mut news = Vec::new();
+        let mut unsent = Vec::new();
         let names = crate::views::names(runs);
         for run in runs {
             let known = self.entered.insert(run.id.clone(), run.entered.seq);
-            let recent = now.since_ms(run.entered.at) < NEWS_MS;
+            let recent = now.since_ms(run.entered.at) < EVENT_AGE_MS_MAX;
             let entered = known.map_or(recent, |seq| seq != run.entered.seq);
             match &run.state {
                 State::Machine(state) => {
                     if entered {
-                        news.extend(of_machine(run, state));
+                        unsent.extend(of_machine(run, state));
                     }
                 }
                 State::Rollout(state) => {
                     if entered {
-                        news.extend(of_pool(run, state, settings));
+                        unsent.extend(of_pool(run, state, settings));
                     }
-                    news.extend(self.granted(run, state, now, settings, &names));
+                    unsent.extend(self.granted(run, state, now, settings, &names));
                 }
                 State::None => {}
             }
         }
         let there: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();
         self.entered.retain(|run, _| there.contains(run));
-        news
+        unsent
     }
 
     fn granted(
@@ -104,7 +104,7 @@ impl SentEvents {
             .retain(|(of, token)| *of != run.id || held.contains(token));
         let fresh = slots.into_iter().filter(|slot| {
             let new = self.tokens.insert((run.id.clone(), slot.token));
-            new && now.since_ms(slot.since) < NEWS_MS
+            new && now.since_ms(slot.since) < EVENT_AGE_MS_MAX
         });
         let sent = fresh.map(|slot| {
             let holder = names.get(&slot.holder).unwrap_or(&slot.holder);

@@ -131,8 +131,8 @@ impl Projector {
         self.write_nodes(runs, &mut failures).await;
         self.write_slices(runs, &mut failures).await;
         self.write_operator(runs, now, &mut failures).await;
-        for event in self.sent.news(runs, now, &self.settings) {
-            failures.extend(self.cluster.tell(&event).await.err());
+        for event in self.sent.unsent(runs, now, &self.settings) {
+            failures.extend(self.cluster.write_event(&event).await.err());
         }
         self.say(failures);
     }

@@ -154,7 +154,7 @@ impl Load {
         }
         self.messages += messages.len() as u64;
         // Repeats each report until it is receipted, as workers do.
-        self.ports.inbox().tell(messages).await?;
+        self.ports.inbox().put_unconfirmed(messages).await?;
         self.begin(ended).await
     }
 
@@ -320,7 +320,7 @@ impl Gatherer {
             messages.push(report(self.incarnation, order)?);
         }
         self.queue.acknowledge_all().await?;
-        self.ports.inbox().tell(messages).await?;
+        self.ports.inbox().put_unconfirmed(messages).await?;
         Ok(self.ordered.len() as u64)
     }
 }

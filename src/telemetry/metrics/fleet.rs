@@ -95,7 +95,7 @@ impl FleetMetrics {
     }
 
     /// Sets the gauges from these runs at the time `now`. `dead` is the number of dead letters.
-    pub fn tell(
+    pub fn set_gauges(
         &self,
         runs: &[Arc<Run<Dormer>>],
         is_alive: &IsAlive<'_>,
@@ -128,7 +128,7 @@ impl FleetMetrics {
     }
 
     /// Sets the number of quarantined runs from the code of each.
-    pub fn tell_quarantined<'a>(&self, codes: impl Iterator<Item = &'a str>) {
+    pub fn set_quarantined<'a>(&self, codes: impl Iterator<Item = &'a str>) {
         let mut count: BTreeMap<LabelValue, u64> = BTreeMap::new();
         for code in codes {
             *count.entry(self.codes.bounded(code)).or_default() += 1;

@@ -155,7 +155,7 @@ pub trait SnapshotSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store does not answer.
-    fn tell<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>>;
+    fn set_gauges<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>>;
 }
 
 /// Gauges of this process's watcher.
@@ -206,7 +206,7 @@ impl Watcher {
         }
     }
 
-    fn tell(&self, status: &Status) {
+    fn set_gauges(&self, status: &Status) {
         let flag = |flag: bool| f64::from(u8::from(flag));
         self.elected.set([], flag(status.elected));
         let listed = status
@@ -247,10 +247,10 @@ pub(crate) async fn refresh(telemetry: &Telemetry, health: &Health) {
             .set([role.into()], f64::from(u8::from(works)));
     }
     if let Some(status) = telemetry.watcher() {
-        metrics.watcher.tell(&status);
+        metrics.watcher.set_gauges(&status);
     }
     if let Some(source) = telemetry.source() {
-        let told = tokio::time::timeout(FLEET_WITHIN, source.tell(&metrics.fleet)).await;
+        let told = tokio::time::timeout(FLEET_WITHIN, source.set_gauges(&metrics.fleet)).await;
         if !matches!(told, Ok(Ok(()))) {
             metrics.fleet.clear();
         }

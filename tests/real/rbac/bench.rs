@@ -216,16 +216,16 @@ impl Bench {
             name if name.starts_with("dormer-approver") => &self.approver,
             _ => &self.worker,
         };
-        let wish = self.wish(right);
+        let attributes = self.attributes(right);
         let what = format!("{right:?} is {}", if given { "given" } else { "taken" });
         await_condition(&what, PATIENCE, || async {
-            allowed(account, &wish).await == given
+            allowed(account, &attributes).await == given
         })
         .await;
     }
 
     /// A right as it is asked for in a review.
-    fn wish(&self, right: &Right) -> Value {
+    fn attributes(&self, right: &Right) -> Value {
         let (resource, part) = right
             .resource
             .split_once('/')

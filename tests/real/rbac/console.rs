@@ -35,7 +35,7 @@ impl Bench {
         api.patch_status(name, &PatchParams::default(), &status)
             .await?;
         api.delete(name, &DeleteParams::default()).await?;
-        self.tells(namespace, kind, name).await
+        self.reports(namespace, kind, name).await
     }
 
     /// The status of people's pool, which the console neither makes nor deletes, and an Event beside.
@@ -47,7 +47,7 @@ impl Bench {
         let status = Patch::Merge(json!({"status": {"waitingFor": format!("number {number}")}}));
         api.patch_status("windows", &PatchParams::default(), &status)
             .await?;
-        self.tells(&home, WINDOWS_POOL, "windows").await
+        self.reports(&home, WINDOWS_POOL, "windows").await
     }
 
     pub(super) async fn reports_a_node(&self, name: &str) -> Result<(), kube::Error> {
@@ -57,7 +57,7 @@ impl Bench {
         nodes
             .patch_status(name, &PatchParams::default(), &status)
             .await?;
-        self.tells("default", NODE, name).await
+        self.reports("default", NODE, name).await
     }
 
     /// Looks whether anybody scrapes, and makes, changes and removes an EndpointSlice.
@@ -83,7 +83,7 @@ impl Bench {
         api.delete(name, &DeleteParams::default()).await.map(drop)
     }
 
-    async fn tells(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
+    async fn reports(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
         let version = if of.0.is_empty() {
             of.1.into()
         } else {

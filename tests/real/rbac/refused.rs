@@ -252,7 +252,7 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
     for right in rights() {
         let namespace = right.namespace.clone().unwrap_or_default();
         let name = right.name.clone().unwrap_or_default();
-        let wish = asked((
+        let attributes = asked((
             &namespace,
             &right.group,
             &right.resource,
@@ -260,20 +260,20 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
             &right.verb,
         ));
         assert!(
-            !allowed(&clients[2].1, &wish).await,
+            !allowed(&clients[2].1, &attributes).await,
             "the engine may {right:?}"
         );
         let consoles = right.role.starts_with("dormer-console");
         // Some of it others may, too.
         if !consoles && right.resource != "events" {
             assert!(
-                !allowed(&clients[3].1, &wish).await,
+                !allowed(&clients[3].1, &attributes).await,
                 "the console may {right:?}"
             );
         }
         if consoles {
             let namespace = right.namespace.as_deref().map(|name| moved(&site, name));
-            let wish = asked((
+            let attributes = asked((
                 &namespace.unwrap_or_default(),
                 &right.group,
                 &right.resource,
@@ -281,7 +281,7 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
                 &right.verb,
             ));
             assert!(
-                allowed(&clients[3].1, &wish).await,
+                allowed(&clients[3].1, &attributes).await,
                 "the console may not {right:?}"
             );
         }

@@ -71,9 +71,9 @@ pub(super) fn rule(right: Right) -> Value {
 }
 
 /// What the API server says when an account asks whether it may.
-pub(super) async fn allowed(account: &Client, wish: &Value) -> bool {
+pub(super) async fn allowed(account: &Client, attributes: &Value) -> bool {
     let review = json!({"apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": wish}});
+        "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}});
     let answer = World {
         admin: account.clone(),
     }

@@ -133,10 +133,10 @@ impl<H: Host> Run<H> {
     }
 
     pub(crate) fn outcome(&mut self, item: &Item, state: ItemState, detail: &str) {
-        self.said(&item.id, state, detail);
+        self.report_item(&item.id, state, detail);
     }
 
-    pub(crate) fn said(&mut self, id: &str, state: ItemState, detail: &str) {
+    pub(crate) fn report_item(&mut self, id: &str, state: ItemState, detail: &str) {
         self.outcomes.push(ItemOutcome {
             id: id.to_owned(),
             state,

@@ -75,7 +75,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
     if had_node {
         for folder in LEFT_BY_A_NODE {
             let gone = remove_tree(&mut run.host, folder).await?;
-            run.said(&format!("directory:{folder}"), gone_or_not(gone), "");
+            run.report_item(&format!("directory:{folder}"), gone_or_not(gone), "");
         }
     }
     stays.extend(take(run, shared).await?);
@@ -223,17 +223,17 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<
         }
         match one(run, &made).await {
             Ok(Some(gone)) => {
-                run.said(&id, gone_or_not(gone), "");
+                run.report_item(&id, gone_or_not(gone), "");
                 run.inventory.forget(&made);
             }
             // Another process put a file into it, so it is no longer ours.
             Ok(None) => {
-                run.said(&id, ItemState::Ok, "is not empty, and stays");
+                run.report_item(&id, ItemState::Ok, "is not empty, and stays");
                 run.inventory.forget(&made);
                 stays.insert(id);
             }
             Err(problem) => {
-                run.said(&id, ItemState::Failed, &problem.message);
+                run.report_item(&id, ItemState::Failed, &problem.message);
                 run.save_inventory().await?;
                 run.fail(Some(&id), problem.clone()).await;
                 return Err(problem);

@@ -59,7 +59,7 @@ impl<H: Host> Run<H> {
         let document = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
         if mode == Some(Asked::Probe) {
             if let Some(said) = boot_run::failure(self).await? {
-                self.said("boot", ItemState::Failed, &said);
+                self.report_item("boot", ItemState::Failed, &said);
             }
             return Ok(());
         }
@@ -207,11 +207,11 @@ impl<H: Host> Run<H> {
 
     async fn take(&mut self, id: &str, step: Result<Step>) -> Result<()> {
         match step {
-            Ok(Step::Ok(detail)) => self.said(id, ItemState::Ok, &detail),
-            Ok(Step::Changed(detail)) => self.said(id, ItemState::Changed, &detail),
-            Ok(Step::Differs(detail)) => self.said(id, ItemState::Differs, &detail),
+            Ok(Step::Ok(detail)) => self.report_item(id, ItemState::Ok, &detail),
+            Ok(Step::Changed(detail)) => self.report_item(id, ItemState::Changed, &detail),
+            Ok(Step::Differs(detail)) => self.report_item(id, ItemState::Differs, &detail),
             Ok(Step::Reboot(detail)) => {
-                self.said(id, ItemState::Differs, &detail);
+                self.report_item(id, ItemState::Differs, &detail);
                 if self.apply {
                     self.wait_for_reboot(id).await?;
                 } else if !self.waiting.iter().any(|waiting| waiting == id) {
@@ -220,7 +220,7 @@ impl<H: Host> Run<H> {
             }
             Ok(Step::Missing(path)) => {
                 self.missing.push(path);
-                self.said(id, ItemState::Differs, "not uploaded");
+                self.report_item(id, ItemState::Differs, "not uploaded");
                 if self.apply {
                     let said = "a file is neither in place nor staged";
                     let problem = Problem::new(FailureCode::FileMissing, said);
@@ -228,7 +228,7 @@ impl<H: Host> Run<H> {
                 }
             }
             Err(problem) => {
-                self.said(id, ItemState::Failed, &problem.message);
+                self.report_item(id, ItemState::Failed, &problem.message);
                 self.fail(Some(id), problem).await;
             }
         }

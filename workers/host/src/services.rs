@@ -116,7 +116,7 @@ async fn stop_one<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     }
     let mut tree = Tree::default();
     tree.take(&mut run.host, before.pid).await?;
-    let told = tell(run, name, &mut tree).await;
+    let told = stop_and_wait(run, name, &mut tree).await;
     for process in &tree.held {
         let _ = run.host.ask(ProcessRelease { process: *process }).await;
     }
@@ -124,7 +124,7 @@ async fn stop_one<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
 }
 
 /// Stops a service and waits for its end, and ends its processes after the time limit.
-async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
+async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
     let mut wait = run.host.wait(format!("{name}_stops"), STOP_MS).await?;
     let began = run.host.clock().await?.tick_ms;
     let mut noted = false;

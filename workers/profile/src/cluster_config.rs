@@ -164,7 +164,7 @@ impl ClusterConfig {
         // The profile names the mirrors' secrets. Their revisions represent their contents, as the proxy's own does.
         let mut said = json!({
             "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
-            "proxy": self.proxy.said(), "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
+            "proxy": self.proxy.for_version(), "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
         });
         if let Some(port) = self.vxlan_port {
             said["vxlanPort"] = json!(port);

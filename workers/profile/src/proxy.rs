@@ -39,13 +39,13 @@ impl Proxy {
     }
 
     /// What a version is made of. The revision stands for the password.
-    pub(crate) fn said(&self) -> Value {
+    pub(crate) fn for_version(&self) -> Value {
         let (http, https, no) = self.shown();
-        let mut said = json!({"http": http, "https": https, "no": no});
+        let mut for_version = json!({"http": http, "https": https, "no": no});
         if let Some(revision) = &self.revision {
-            said["revision"] = json!(revision);
+            for_version["revision"] = json!(revision);
         }
-        said
+        for_version
     }
 
     /// Variables whose URLs have a password.
@@ -81,7 +81,7 @@ impl Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy {}", self.said())
+        write!(f, "Proxy {}", self.for_version())
     }
 }
 

@@ -8,12 +8,12 @@ use dormer_proto::machine::HostRef;
 
 /// The name that this computer has to bear: on vSphere and Nutanix its Machine's, elsewhere the one it has.
 pub(super) fn hostname(host: &HostRef) -> Option<String> {
-    platform::names_the_host(&word(host)).then(|| host.machine.name.to_lowercase())
+    platform::names_the_host(&platform_name(host)).then(|| host.machine.name.to_lowercase())
 }
 
 /// Whether the kubelet gets `--hostname-override`, since the cloud's name for the Node is not the computer's name.
 pub(super) fn overrides(host: &HostRef) -> bool {
-    platform::overrides(&word(host))
+    platform::overrides(&platform_name(host))
 }
 
 /// The name that the Node will have, unless it is the present computer name in lower case.
@@ -30,11 +30,11 @@ pub(super) fn node_name(host: &HostRef, in_cluster: &MachineInCluster) -> Option
 
 /// The kubelet's `--cloud-provider`: `external` where a cloud controller manager sets addresses and provider id.
 pub(super) fn cloud_provider(host: &HostRef) -> &'static str {
-    platform::cloud_provider(&word(host))
+    platform::cloud_provider(&platform_name(host))
 }
 
 /// The platform's name as profiles write it.
-pub(super) fn word(host: &HostRef) -> String {
+pub(super) fn platform_name(host: &HostRef) -> String {
     host.platform.to_lowercase()
 }
 

@@ -30,7 +30,7 @@ pub fn values(
         cluster_domain: bootstrap.cluster_domain.clone(),
         service_cidr: bootstrap.service_cidr.clone(),
         node_ip: host.address.clone(),
-        platform: platform::word(host),
+        platform: platform::platform_name(host),
         hostname: platform::hostname(host).unwrap_or_default(),
         cloud_provider: platform::cloud_provider(host).to_owned(),
         // The Windows build is part of the version already; profiles that name it get the payload's first.

@@ -41,38 +41,47 @@ pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
         );
         return Failure::transient("ApiUnreachable", text);
     };
-    let said = &status.message;
+    let failure_of = &status.message;
     match status.code {
         401 => Failure::transient(
             "Unauthorized",
             format!("the API server does not know dormer's credentials ({verb} {what})"),
         ),
-        403 => Failure::transient(FORBIDDEN, format!("dormer may not {verb} {what}: {said}")),
+        403 => Failure::transient(
+            FORBIDDEN,
+            format!("dormer may not {verb} {what}: {failure_of}"),
+        ),
         404 if is_gone(error) => {
             Failure::transient(NOT_FOUND, format!("cannot {verb} {what}: it is not there"))
         }
         404 => Failure::transient(
             NOT_FOUND,
-            format!("cannot {verb} {what}: the cluster does not serve it ({said})"),
+            format!("cannot {verb} {what}: the cluster does not serve it ({failure_of})"),
         ),
         409 => Failure {
             after_ms: Some(200),
-            ..Failure::transient(CONFLICT, format!("{what} was changed meanwhile: {said}"))
-        },
-        422 => Failure::lasting("Invalid", format!("cannot {verb} {what}: {said}")),
-        429 => Failure {
-            after_ms: wished(status),
             ..Failure::transient(
-                "TooManyRequests",
-                format!("cannot {verb} {what} yet: {said}"),
+                CONFLICT,
+                format!("{what} was changed meanwhile: {failure_of}"),
             )
         },
-        code => Failure::transient("ApiError", format!("cannot {verb} {what}: {said} ({code})")),
+        422 => Failure::lasting("Invalid", format!("cannot {verb} {what}: {failure_of}")),
+        429 => Failure {
+            after_ms: retry_after_ms(status),
+            ..Failure::transient(
+                "TooManyRequests",
+                format!("cannot {verb} {what} yet: {failure_of}"),
+            )
+        },
+        code => Failure::transient(
+            "ApiError",
+            format!("cannot {verb} {what}: {failure_of} ({code})"),
+        ),
     }
 }
 
 /// Pause that the server requests, in milliseconds.
-fn wished(status: &Status) -> Option<u64> {
+fn retry_after_ms(status: &Status) -> Option<u64> {
     let seconds = status.details.as_ref()?.retry_after_seconds;
     (seconds > 0).then(|| u64::from(seconds) * 1_000)
 }
@@ -106,7 +115,7 @@ mod tests {
     use super::*;
     use kube::core::response::StatusDetails;
 
-    fn said(code: u16, after: u32) -> Failure {
+    fn failure_of(code: u16, after: u32) -> Failure {
         let details: StatusDetails =
             serde_json::from_value(serde_json::json!({"retryAfterSeconds": after}))
                 .expect("details");
@@ -128,7 +137,7 @@ mod tests {
             (500, "ApiError", true, None),
             (504, "ApiError", true, None),
         ] {
-            let failure = said(status, 7);
+            let failure = failure_of(status, 7);
             assert_eq!(
                 (failure.code.as_str(), failure.retry),
                 (code, retry),
@@ -138,11 +147,11 @@ mod tests {
             assert!(failure.message.contains("Node win-1"), "{failure:?}");
         }
         assert_eq!(
-            said(403, 0).message,
+            failure_of(403, 0).message,
             "dormer may not patch Node win-1: it says so"
         );
         assert_eq!(
-            said(429, 0).after_ms,
+            failure_of(429, 0).after_ms,
             None,
             "no wish: the policy's delay holds"
         );

@@ -31,7 +31,7 @@ impl Events {
     }
 
     /// Writes a normal Event about a finished action on an object.
-    pub async fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
+    pub async fn report(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
         self.write(EventType::Normal, about, reason, action, note)
             .await;
     }

@@ -159,7 +159,7 @@ impl MessageWriter {
     }
 
     /// What changed since the last messages.
-    pub(super) fn news(
+    pub(super) fn changes(
         &mut self,
         view: &mut View,
         published: &mut PublishedFacts,
@@ -172,7 +172,7 @@ impl MessageWriter {
     }
 
     /// The settings for each live run and the rollout, if they are new to it.
-    pub(super) fn pool_news(
+    pub(super) fn pool_changes(
         &mut self,
         view: &View,
         published: &mut PublishedFacts,
@@ -367,14 +367,14 @@ impl MessageWriter {
                 unsaid(object) && !wanted.contains_key(object)
             })
             .collect();
-        let news = difference(&mut published.rollout, wanted, view.latest);
+        let changes = difference(&mut published.rollout, wanted, view.latest);
         published.rollout.extend(unseen);
         let message = |(object, said): (ObjectRef, PublishedFact)| {
             let fact = said.fact();
             let start = fact.is_some();
             self.message(&self.rollout, object, (said.resource, fact), start)
         };
-        news.into_iter().map(message).collect()
+        changes.into_iter().map(message).collect()
     }
 
     /// Repeats the published facts of this machine's run.
@@ -550,7 +550,7 @@ fn difference(
     mut wanted: About,
     latest: u64,
 ) -> Vec<(ObjectRef, PublishedFact)> {
-    let mut news = Vec::new();
+    let mut changes = Vec::new();
     for (object, said) in about.iter_mut() {
         if said.what != FactState::Gone && !wanted.contains_key(object) {
             let resource = latest.max(said.resource + 1);
@@ -558,7 +558,7 @@ fn difference(
                 resource,
                 what: FactState::Gone,
             };
-            news.push((object.clone(), said.clone()));
+            changes.push((object.clone(), said.clone()));
         }
     }
     // A fact with which a run may begin goes before those that need the run.
@@ -577,10 +577,10 @@ fn difference(
                 said.resource = before.resource + 1;
             }
         }
-        news.push((object.clone(), said.clone()));
+        changes.push((object.clone(), said.clone()));
         about.insert(object, said);
     }
-    news
+    changes
 }
 
 #[cfg(test)]

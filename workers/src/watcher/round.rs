@@ -261,9 +261,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     async fn changed(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let mut messages = Vec::new();
         if self.resolve_settings(round).await {
-            messages.extend(round.writer.pool_news(&round.view, &mut self.published));
+            messages.extend(round.writer.pool_changes(&round.view, &mut self.published));
         }
-        messages.extend(round.writer.news(&mut round.view, &mut self.published));
+        messages.extend(round.writer.changes(&mut round.view, &mut self.published));
         messages.extend(self.owners(round));
         round.remember_new();
         messages

@@ -34,7 +34,7 @@ impl Servers {
         let before = self.api_servers();
         for _ in 0..READS {
             match tokio::time::timeout(READ_MAX, client.apiserver_version()).await {
-                Ok(Ok(info)) => self.saw(minor(&info.minor), Instant::now()),
+                Ok(Ok(info)) => self.observe(minor(&info.minor), Instant::now()),
                 Ok(Err(error)) => tracing::warn!("the API server's version is unknown: {error}"),
                 Err(_) => tracing::warn!("the API server's version is unknown: no answer in time"),
             }
@@ -50,7 +50,7 @@ impl Servers {
         answering != before
     }
 
-    fn saw(&mut self, minor: Option<u32>, now: Instant) {
+    fn observe(&mut self, minor: Option<u32>, now: Instant) {
         if let Some(minor) = minor {
             self.answered.insert(minor, now);
             self.answered
@@ -75,9 +75,9 @@ mod tests {
         let mut servers = Servers::default();
         let start = Instant::now();
         assert_eq!(servers.api_servers(), None);
-        servers.saw(minor("33+"), start);
-        servers.saw(minor("34"), start + COUNTS / 2);
-        servers.saw(minor("nonsense"), start);
+        servers.observe(minor("33+"), start);
+        servers.observe(minor("34"), start + COUNTS / 2);
+        servers.observe(minor("nonsense"), start);
         assert_eq!(
             servers.api_servers(),
             Some(ApiServers {
@@ -85,7 +85,7 @@ mod tests {
                 newest: 34
             })
         );
-        servers.saw(minor("34"), start + COUNTS);
+        servers.observe(minor("34"), start + COUNTS);
         assert_eq!(
             servers.api_servers(),
             Some(ApiServers {

@@ -176,7 +176,7 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
     ];
     for row in table {
         let bench = Bench::start(row.0).await;
-        let tale = tell(bench, row).await;
+        let tale = run_row(bench, row).await;
         assert_eq!(
             tale.counts().powershell_starts > 0,
             tale.simulated().image().shell.is_powershell(),
@@ -186,7 +186,7 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
     }
 }
 
-async fn tell(bench: Bench, (faults, end, met): &Row) -> Bench {
+async fn run_row(bench: Bench, (faults, end, met): &Row) -> Bench {
     let mut tale = Tale {
         bench,
         pin: None,

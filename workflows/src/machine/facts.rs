@@ -216,12 +216,13 @@ impl Draft<'_> {
         if !cordoned {
             self.s.request_progress.over_cordon = false;
         } else if !was_cordoned && self.s.is_cordoned_by_others() {
-            let wished = self
+            let by_request = self
                 .s
                 .request_progress
                 .at
                 .filter(|_| self.s.leased_request.is_some());
-            let meant = wished.is_some_and(|at| self.now.at.since_ms(at) < policy::SAME_MOMENT_MS);
+            let meant =
+                by_request.is_some_and(|at| self.now.at.since_ms(at) < policy::SAME_MOMENT_MS);
             self.s.request_progress.over_cordon |= meant;
         }
     }

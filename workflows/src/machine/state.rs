@@ -776,7 +776,7 @@ impl State {
             barred: self.counts() && self.barred().is_some() && !waits,
             cordoned: self.cordoned_by_others() && !rests,
             repair: self.counts() && !rests && (out || self.down.is_some_and(|down| down.long)),
-            wished: self.leased_request.is_some() || waits,
+            by_request: self.leased_request.is_some() || waits,
             not_compared: self.reports_not_compared().cloned(),
         }
     }

@@ -82,7 +82,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Sends a signal to the machine `uid`. A UID comes from a run's id, and so fits into one.
-    pub(super) fn tell(&mut self, uid: &Uid, signal: machine::Signal) {
+    pub(super) fn send(&mut self, uid: &Uid, signal: machine::Signal) {
         if let Ok(to) = work::machine_run(&uid.to_string()) {
             self.push(Command::Signal(to, Signal::Machine(signal)));
         }
@@ -201,7 +201,7 @@ impl<'a> Draft<'a> {
         if self.s.enrolled() < MEMBERS_MAX
             && let Some(turned) = self.s.turned_away.pop()
         {
-            self.tell(&turned, machine::Signal::Enrol);
+            self.send(&turned, machine::Signal::Enrol);
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Draft<'a> {
                 member.set(Flag::Asked, true);
                 member.set(Flag::Asking, true);
             }
-            self.tell(&uid, machine::Signal::Enrol);
+            self.send(&uid, machine::Signal::Enrol);
         }
     }
 

@@ -41,7 +41,10 @@ impl State {
             .iter()
             .zip(1_u8..)
             .filter_map(|(trouble, number)| {
-                let members = self.members.iter().filter(|(_, m)| m.trouble() == number);
+                let members = self
+                    .members
+                    .iter()
+                    .filter(|(_, m)| m.finding_number() == number);
                 let uids: Vec<&Uid> = members.map(|(uid, _)| uid).collect();
                 let shared = SHARED.contains(&trouble.code.as_str()) && !uids.is_empty();
                 (shared || uids.len() >= SEVERAL).then_some(Finding { trouble, uids })
@@ -52,7 +55,7 @@ impl State {
 
 impl Draft<'_> {
     /// Number of this trouble; 0: there is none. When the numbers are used up, all further kinds share the last one.
-    pub(super) fn trouble(&mut self, trouble: Option<&NotCompared>) -> u8 {
+    pub(super) fn finding_number(&mut self, trouble: Option<&NotCompared>) -> u8 {
         let Some(trouble) = trouble else { return 0 };
         let told = NotCompared {
             code: short(trouble.code.clone()),
@@ -66,7 +69,7 @@ impl Draft<'_> {
         }
         let count = u8::try_from(self.s.troubles.len()).unwrap_or(TROUBLES_MAX);
         let members = &self.s.members;
-        let over = |number: &u8| members.values().all(|m| m.trouble() != *number);
+        let over = |number: &u8| members.values().all(|m| m.finding_number() != *number);
         if let Some(number) = (1..=count).find(over) {
             self.s.troubles[usize::from(number) - 1] = told;
             return number;

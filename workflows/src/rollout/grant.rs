@@ -144,6 +144,6 @@ impl Draft<'_> {
             ..self.slot(uid, token, owner)
         };
         self.s.slots.push(slot);
-        self.tell(uid, machine::Signal::Granted { token, over_limit });
+        self.send(uid, machine::Signal::Granted { token, over_limit });
     }
 }

@@ -119,7 +119,7 @@ impl Member {
 
     /// Number of what keeps its host from being compared, from 1 (`State::troubles`); 0: nothing does.
     #[must_use]
-    pub fn trouble(&self) -> u8 {
+    pub fn finding_number(&self) -> u8 {
         u8::try_from((self.flags & TROUBLE_BITS) >> TROUBLE_AT).unwrap_or(0)
     }
 
@@ -191,7 +191,7 @@ impl Member {
         self.set(Flag::Barred, report.barred);
         self.set(Flag::Cordoned, report.cordoned);
         self.set(Flag::Repair, report.repair);
-        self.set(Flag::Wished, report.wished);
+        self.set(Flag::Wished, report.by_request);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         self.set(Flag::NeverServed, false);

@@ -181,7 +181,7 @@ impl Draft<'_> {
             self.s.token = self.s.token.max(mark.token);
         }
         let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
-        let trouble = self.trouble(report.not_compared.as_ref());
+        let trouble = self.finding_number(report.not_compared.as_ref());
         if !report.deleting {
             // It exists: a grant that found no run was mistaken for its end.
             self.s.gaps.retain(|gap| gap.uid != uid);
@@ -219,7 +219,7 @@ impl Draft<'_> {
         let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
         if let Some((token, over_limit)) = granted.map(|slot| (slot.token, slot.over_limit)) {
             // It requests the lease that it holds: the grant is repeated, which the holder ignores.
-            return self.tell(&uid, machine::Signal::Granted { token, over_limit });
+            return self.send(&uid, machine::Signal::Granted { token, over_limit });
         }
         let tick = self.tick();
         if let Some(member) = self.s.members.get_mut(&uid)
@@ -233,7 +233,7 @@ impl Draft<'_> {
     fn withdrawn(&mut self, uid: &Uid) {
         match self.s.members.get_mut(uid) {
             Some(member) => member.wants = 0,
-            None => self.tell(uid, machine::Signal::Enrol),
+            None => self.send(uid, machine::Signal::Enrol),
         }
     }
 
@@ -273,7 +273,7 @@ impl Draft<'_> {
             self.s.slots.push(self.slot(uid, token, owner));
             self.vacate(self.s.slots.len() - 1, deleted);
         } else if !replaced && !self.s.members.contains_key(uid) {
-            self.tell(uid, machine::Signal::Enrol);
+            self.send(uid, machine::Signal::Enrol);
         }
     }
 

@@ -267,7 +267,7 @@ impl Draft<'_> {
         self.s.slots.retain(|slot| slot.uid != vacancy.uid);
         if self.s.slots.len() < slots {
             let by = by.map(|by| by.to_string());
-            return self.tell(&vacancy.uid, machine::Signal::Replaced { by });
+            return self.send(&vacancy.uid, machine::Signal::Replaced { by });
         }
         self.s.gaps.retain(|gap| gap.uid != vacancy.uid);
         if let Some(member) = self.s.members.get_mut(&vacancy.uid) {

@@ -38,7 +38,7 @@ impl Story {
             open: Vec::new(),
         };
         story.quietly(Input::Started);
-        story.tell("the Machine is seen", saw(machine));
+        story.feed("the Machine is seen", machine_is(machine));
         story
     }
 
@@ -70,7 +70,7 @@ impl Story {
     }
 
     /// Tells what happens, and writes down what follows.
-    pub(crate) fn tell(&mut self, what: &str, input: In) -> &mut Self {
+    pub(crate) fn feed(&mut self, what: &str, input: In) -> &mut Self {
         if let Input::Finished { task, .. } | Input::Exhausted { task, .. } = &input
             && let Some(at) = self.open.iter().position(|open| open == task)
         {
@@ -91,7 +91,7 @@ impl Story {
     /// The oldest open task whose name is `name` is answered.
     pub(crate) fn done(&mut self, name: &str, outcome: Outcome) -> &mut Self {
         let task = self.task(name);
-        self.tell(
+        self.feed(
             &format!("{name} is done"),
             Input::Finished { task, outcome },
         )
@@ -101,7 +101,7 @@ impl Story {
     pub(crate) fn given_up(&mut self, name: &str, code: &str) -> &mut Self {
         let task = self.task(name);
         let failure = Failure::lasting(code, format!("{name} did not work"));
-        self.tell(
+        self.feed(
             &format!("{name} is given up: {code}"),
             Input::Exhausted { task, failure },
         )
@@ -124,7 +124,7 @@ impl Story {
             why: "on call".into(),
         };
         let what = format!("ada: {signal:?}");
-        self.tell(
+        self.feed(
             &what,
             Input::Signalled {
                 from,
@@ -143,7 +143,7 @@ impl Story {
             "the lease is granted: token {token}{}",
             if over_limit { ", over the limit" } else { "" }
         );
-        self.tell(
+        self.feed(
             &what,
             Input::Signalled {
                 from,
@@ -162,30 +162,30 @@ impl Story {
 
     /// Brings the machine up to Joined.
     pub(crate) fn up(&mut self, pool: PoolSettings) {
-        self.tell("the pool's settings are seen", pool_is(pool))
+        self.feed("the pool's settings are seen", pool_is(pool))
             .done("probe", probed())
             .done("converge-host", converged(Section::Host, false))
-            .tell(
+            .feed(
                 "the Machine has a Node",
-                saw(MachineFact {
+                machine_is(MachineFact {
                     node: Some("win-a".into()),
                     ..machine()
                 }),
             )
-            .tell("the Node is seen", node_is(node()))
+            .feed("the Node is seen", node_is(node()))
             .done("converge-node", converged(Section::Node, false))
-            .tell("the Node is Ready", node_is(ready()))
-            .tell(
+            .feed("the Node is Ready", node_is(ready()))
+            .feed(
                 "the soak is over",
                 Input::Fired(dormer_workflows::machine::Timer::Soak),
             )
             .done("mark-node", Outcome::NodeMarked)
-            .tell("the Node carries the version", node_is(carrying("v1")));
+            .feed("the Node carries the version", node_is(carrying("v1")));
     }
 
     /// From Joined at `v1` to the lease for `v2`.
     pub(crate) fn wants_v2(&mut self, class: ChangeClass) -> &mut Self {
-        self.tell("the pool wants v2", pool_is(wanting("v2")))
+        self.feed("the pool wants v2", pool_is(wanting("v2")))
             .done("plan", planned(Some(class)))
     }
 }
@@ -309,7 +309,7 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.barred, "barred"),
         (report.cordoned, "cordoned by others"),
         (report.repair, "to be repaired"),
-        (report.wished, "wished"),
+        (report.by_request, "wished"),
         (report.not_compared.is_some(), "not compared"),
     ];
     let set: Vec<_> = flags
@@ -350,7 +350,7 @@ pub(crate) fn machine() -> MachineFact {
     }
 }
 
-pub(crate) fn saw(machine: MachineFact) -> In {
+pub(crate) fn machine_is(machine: MachineFact) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Machine(machine)));
     Input::Observed {
         object: object("Machine", "uid-a"),

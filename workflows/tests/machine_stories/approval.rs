@@ -4,8 +4,8 @@ use super::holds;
 use super::serving::adopted_fact;
 use super::versions::waits;
 use crate::common::{
-    Story, carrying, converged, evicted, in_place, machine, node_gone, node_is, planned, pool_is,
-    probed, saw, wanting,
+    Story, carrying, converged, evicted, in_place, machine, machine_is, node_gone, node_is,
+    planned, pool_is, probed, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Owner, Section, Signal};
@@ -23,7 +23,7 @@ fn manual_approval_reaches_who_waits_for_the_lease_and_names_who_is_beyond_it() 
     queued.wants_v2(ChangeClass::Drain);
     assert_eq!(queued.state.lease, Lease::Wanted);
     queued
-        .tell("a person wants to approve", pool_is(manual()))
+        .feed("a person wants to approve", pool_is(manual()))
         .done("plan", planned(Some(ChangeClass::Drain)));
     assert!(matches!(queued.state.phase, Phase::ApprovalWait(_)));
     assert_eq!(queued.state.lease, Lease::None);
@@ -37,7 +37,7 @@ fn manual_approval_reaches_who_waits_for_the_lease_and_names_who_is_beyond_it() 
         .done("open-fence", opened)
         .done("evict", evicted(1, 1));
     assert!(!waits(&begun).contains("approval"));
-    begun.tell("a person wants to approve", pool_is(manual()));
+    begun.feed("a person wants to approve", pool_is(manual()));
     let said = "1 pod to leave: shop/web-1 (budget web allows 0) (it began before approval became manual, and continues)";
     assert_eq!(waits(&begun), said);
     begun.person(Signal::Abort);
@@ -64,8 +64,8 @@ fn a_grant_asks_again_for_the_approval() {
 fn a_grant_asks_again_for_the_node_that_was_gone() {
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the Node is gone", node_gone())
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("the Node is gone", node_gone())
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .done("find-node", Outcome::NodeAbsent);
     assert!(matches!(&story.state.phase, Phase::LeaseWait(change) if change.repair));
     story.state.node = Some(carrying("v1"));
@@ -81,7 +81,7 @@ fn what_keeps_an_upgrade_from_starting() {
         ..wanting("v2")
     };
     story
-        .tell("the pool wants v2, with approval", pool_is(manual))
+        .feed("the pool wants v2, with approval", pool_is(manual))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .person(Signal::Hold)
         .person(Signal::Resume)
@@ -100,7 +100,7 @@ fn what_keeps_an_upgrade_from_starting() {
         ..machine()
     };
     let mut story = Story::joined(wanting("v1"));
-    story.quietly(saw(orphan));
+    story.quietly(machine_is(orphan));
     story.wants_v2(ChangeClass::Drain);
     holds(&story, expect_file!["../stories/no_owner.txt"]);
 }
@@ -147,9 +147,9 @@ fn a_person_drains_and_recreates() {
         .done("close-fence", Outcome::FenceClosed)
         .person(Signal::Recreate)
         .granted(8, false)
-        .tell(
+        .feed(
             "its owner forbids a drain",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 exclude_drain: true,
                 node: Some("win-a".into()),
                 ..machine()
@@ -161,7 +161,7 @@ fn a_person_drains_and_recreates() {
                 was_cordoned: false,
             },
         );
-    holds(&story, expect_file!["../stories/a_persons_wish.txt"]);
+    holds(&story, expect_file!["../stories/a_persons_request.txt"]);
 }
 
 /// A grant, like a request, is judged by what is known when it arrives.
@@ -174,7 +174,7 @@ fn a_grant_finds_the_owner_gone() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Drain)
-        .tell("its MachineSet lets go of it", saw(orphan()))
+        .feed("its MachineSet lets go of it", machine_is(orphan()))
         .granted(7, false);
     assert_eq!(story.names(), ["close-fence"], "given back");
     story
@@ -191,9 +191,9 @@ fn a_grant_finds_the_owner_gone() {
     // A person's wish in the queue of a change in place.
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
-        .tell("its MachineSet lets go of it", saw(orphan()))
+        .feed("its MachineSet lets go of it", machine_is(orphan()))
         .person(Signal::Recreate);
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
     assert_eq!(story.state.lease, Lease::None);
@@ -208,7 +208,7 @@ fn a_grant_finds_the_owner_gone() {
         ..adopted_fact()
     };
     let mut story = Story::joined(wanting("v1"));
-    story.tell("it has another controller", saw(other));
+    story.feed("it has another controller", machine_is(other));
     story.wants_v2(ChangeClass::Drain);
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
     assert_eq!(story.state.report().owner, None);
@@ -226,13 +226,13 @@ fn an_approval_is_for_one_version() {
     let mut story = Story::joined(manual("v1"));
     story
         .person(Signal::Approve)
-        .tell("v2 is wanted", pool_is(manual("v2")))
+        .feed("v2 is wanted", pool_is(manual("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)));
     assert!(approval_waits(&story));
     // In the queue for v2, and v3 comes.
     story
         .person(Signal::Approve)
-        .tell("v3 is wanted", pool_is(manual("v3")))
+        .feed("v3 is wanted", pool_is(manual("v3")))
         .done("plan", planned(Some(ChangeClass::Drain)));
     assert!(approval_waits(&story));
     // Under way to v3, and v4 comes: v3 is finished first.
@@ -248,10 +248,10 @@ fn an_approval_is_for_one_version() {
         .done("evict", evicted(4, 0))
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
-        .tell("v4 is wanted", pool_is(manual("v4")))
+        .feed("v4 is wanted", pool_is(manual("v4")))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked);
     assert_eq!(story.state.version.as_deref(), Some("v3"));
     story
@@ -271,20 +271,20 @@ fn a_restart_does_not_become_more_than_that() {
         .wants_v2(ChangeClass::Restart)
         .granted(7, false)
         .done("open-fence", opened)
-        .tell("v3 is wanted", pool_is(wanting("v3")))
+        .feed("v3 is wanted", pool_is(wanting("v3")))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked);
     assert_eq!(story.state.version.as_deref(), Some("v2"));
     // A new version while a live change is marked: the node serves, and is compared.
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .feed("the pool wants v2", pool_is(wanting("v2")))
         .done("plan", planned(Some(ChangeClass::Live)))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("v3 is wanted", pool_is(wanting("v3")));
+        .feed("v3 is wanted", pool_is(wanting("v3")));
     assert_eq!(story.names(), ["plan"]);
 }
 
@@ -294,7 +294,7 @@ fn a_changed_strategy_changes_what_is_waited_for() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Drain)
-        .tell("in place from now on", pool_is(in_place("v2")))
+        .feed("in place from now on", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)));
     let Phase::LeaseWait(change) = &story.state.phase else {
         panic!("{}", story.state.phase.name());
@@ -305,14 +305,14 @@ fn a_changed_strategy_changes_what_is_waited_for() {
         ..in_place("v2")
     };
     story
-        .tell("with approval from now on", pool_is(manual))
+        .feed("with approval from now on", pool_is(manual))
         .done("plan", planned(Some(ChangeClass::Drain)));
     assert!(matches!(story.state.phase, Phase::ApprovalWait(_)));
 }
 
 /// What a person asks for while something else is under way is done after it.
 #[test]
-fn a_wish_is_not_lost_during_a_change() {
+fn a_request_is_not_lost_during_a_change() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Restart)
@@ -325,7 +325,7 @@ fn a_wish_is_not_lost_during_a_change() {
         )
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .person(Signal::Drain)
         .done("close-fence", Outcome::FenceClosed);
@@ -357,8 +357,8 @@ fn a_wish_is_not_lost_during_a_change() {
                 was_cordoned: false,
             },
         )
-        .tell("the Node is cordoned", node_is(cordoned))
+        .feed("the Node is cordoned", node_is(cordoned))
         .done("evict", evicted(4, 0))
-        .tell("somebody uncordons it", node_is(carrying("v1")));
+        .feed("somebody uncordons it", node_is(carrying("v1")));
     assert_eq!(story.names(), ["open-fence"]);
 }

@@ -3,8 +3,8 @@
 use super::holds;
 use super::reboots::failure_of;
 use crate::common::{
-    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_is,
-    planned, pool_is, probed, ready, saw, wanting,
+    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, machine_is, node,
+    node_is, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
@@ -16,22 +16,22 @@ use expect_test::expect_file;
 fn a_step_fails_and_a_retry_goes_on_from_it() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .given_up("converge-host", "FeatureFailed")
         .person(Signal::Retry)
         .done("converge-host", converged(Section::Host, false))
-        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline))
+        .feed("no Node for twenty minutes", Input::Fired(Timer::Deadline))
         .person(Signal::Retry)
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("the Node is seen", node_is(node()))
+        .feed("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell(
+        .feed(
             "not Ready for twenty minutes",
             Input::Fired(Timer::Deadline),
         )
-        .tell(
+        .feed(
             "it boots anew",
             node_is(NodeFact {
                 boot_id: "boot-2".into(),
@@ -45,7 +45,7 @@ fn a_step_fails_and_a_retry_goes_on_from_it() {
 fn a_failure_stays_known_until_the_retried_step_succeeds() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .given_up("converge-host", "FeatureFailed");
     assert_eq!(story.state.view().retried, None, "it has failed");
@@ -59,7 +59,7 @@ fn a_failure_stays_known_until_the_retried_step_succeeds() {
     let phase_since = |story: &Story| story.state.view().phase_since.map(|it| it.0);
     assert_eq!(phase_since(&story), Some(60_000));
     story.at = 90_000;
-    story.tell("the same settings", pool_is(wanting("v1")));
+    story.feed("the same settings", pool_is(wanting("v1")));
     assert_eq!(phase_since(&story), Some(60_000), "it is still in it");
     assert!(story.state.view().retried.is_some());
     story.done("converge-host", converged(Section::Host, false));
@@ -70,17 +70,17 @@ fn a_failure_stays_known_until_the_retried_step_succeeds() {
 fn a_host_that_will_not_let_us_in() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .given_up("probe", "AuthRejected")
-        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .feed("twenty seconds later", Input::Fired(Timer::Again))
         .given_up("probe", "AuthRejected");
     story.at = 700_000;
     story
-        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .feed("twenty seconds later", Input::Fired(Timer::Again))
         .given_up("probe", "AuthRejected")
-        .tell(
+        .feed(
             "a new address",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 addresses: vec!["10.0.0.2".into()],
                 ..machine()
             }),
@@ -93,10 +93,10 @@ fn a_host_that_will_not_let_us_in() {
 fn a_retry_after_no_node_came_reads_the_host_again() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+        .feed("no Node for twenty minutes", Input::Fired(Timer::Deadline));
     assert_eq!(failure_of(&story).0, "NodeOverdue");
     story.person(Signal::Retry);
     assert_eq!(story.state.phase, Phase::Probing);
@@ -111,23 +111,23 @@ fn a_retry_after_no_node_came_reads_the_host_again() {
 fn a_node_that_comes_after_its_deadline_is_brought_up() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+        .feed("no Node for twenty minutes", Input::Fired(Timer::Deadline));
     assert_eq!(failure_of(&story).0, "NodeOverdue");
-    story.tell("the Node registers after all", node_is(node()));
+    story.feed("the Node registers after all", node_is(node()));
     assert_eq!(story.state.phase, Phase::ConvergingNode);
     story
         .done("converge-node", converged(Section::Node, false))
-        .tell(
+        .feed(
             "not Ready for twenty minutes",
             Input::Fired(Timer::Deadline),
         );
     assert_eq!(failure_of(&story).0, "NotReadyOverdue");
-    story.tell("it is said again that it is not", node_is(node()));
+    story.feed("it is said again that it is not", node_is(node()));
     assert_eq!(failure_of(&story).0, "NotReadyOverdue");
-    story.tell("it is Ready", node_is(ready()));
+    story.feed("it is Ready", node_is(ready()));
     assert_eq!(story.state.phase, Phase::Soaking);
     holds(&story, expect_file!["../stories/late_node.txt"]);
 }
@@ -137,13 +137,13 @@ fn a_node_that_comes_after_its_deadline_is_brought_up() {
 fn an_api_server_that_is_away_for_hours_fails_no_machine() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("the Node registers", node_is(node()))
+        .feed("the Node registers", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("it is Ready", node_is(ready()))
-        .tell("half a minute later", Input::Fired(Timer::Soak));
+        .feed("it is Ready", node_is(ready()))
+        .feed("half a minute later", Input::Fired(Timer::Soak));
     assert_eq!(story.state.phase, Phase::Marking);
     let task = story.task("mark-node");
     let failure = Failure::transient("ApiUnreachable", "the API server does not answer");
@@ -151,11 +151,11 @@ fn an_api_server_that_is_away_for_hours_fails_no_machine() {
         task: task.clone(),
         failure: failure.clone(),
     };
-    story.tell("no answer for two hours", given_up(&task, &failure));
+    story.feed("no answer for two hours", given_up(&task, &failure));
     assert_eq!(story.state.phase, Phase::Marking);
     assert_eq!(story.task("mark-node"), task);
     let refused = Failure::transient("Forbidden", "dormer may not patch nodes");
-    story.tell("no right for two hours", given_up(&task, &refused));
+    story.feed("no right for two hours", given_up(&task, &refused));
     assert_eq!(failure_of(&story).0, "Forbidden");
 }
 
@@ -165,7 +165,7 @@ fn an_api_server_that_is_away_for_hours_fails_no_machine() {
 fn the_same_fact_twice_asks_for_nothing() {
     let mut story = Story::joined(wanting("v1"));
     for input in [
-        saw(MachineFact {
+        machine_is(MachineFact {
             node: Some("win-a".into()),
             ..machine()
         }),
@@ -180,17 +180,17 @@ fn the_same_fact_twice_asks_for_nothing() {
 fn deleted_while_it_is_configured() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
-        .tell(
+        .feed(
             "the Machine is being deleted",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 ..machine()
             }),
         )
-        .tell("its kubelet asks for a certificate", csr_is(true))
-        .tell("the Machine is gone", machine_gone());
+        .feed("its kubelet asks for a certificate", csr_is(true))
+        .feed("the Machine is gone", machine_gone());
     assert!(story.open.is_empty(), "nothing is approved for it");
     holds(&story, expect_file!["../stories/deleted_in_bring_up.txt"]);
 }
@@ -200,11 +200,11 @@ fn deleted_while_it_is_configured() {
 fn the_address_changes_during_bring_up() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
-        .tell(
+        .feed(
             "another address",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 addresses: vec!["10.0.0.2".into()],
                 ..machine()
             }),
@@ -226,7 +226,7 @@ fn a_name_that_changes_between_probes_is_a_finding() {
     };
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -250,13 +250,13 @@ fn a_name_that_changes_between_probes_is_a_finding() {
         ..machine()
     });
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", says("win-a"));
     story.state.phase = dormer_workflows::machine::Phase::Probing;
     let task = Task::Probe {
         host: Default::default(),
     };
-    story.tell(
+    story.feed(
         "it is looked at again",
         Input::Finished {
             task,
@@ -277,7 +277,7 @@ fn a_machine_that_the_machine_api_gave_up_is_not_probed() {
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     assert!(story.text.contains("Failed: failed"), "{}", story.text);
     let mut story = Story::begin(machine());
-    story.tell("it is given up", saw(failed()));
+    story.feed("it is given up", machine_is(failed()));
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     story.person(Signal::Retry);
     assert_eq!(story.names(), [""; 0], "{}", story.text);
@@ -297,7 +297,7 @@ fn a_new_host_key_is_trusted_by_a_persons_word() {
     };
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .given_up("converge-host", "HostKeyChanged")
         .person(new());
@@ -355,8 +355,8 @@ fn a_node_that_is_not_ready_when_it_is_marked_is_waited_for() {
         )
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
-        .tell("the Node is not Ready", node_is(node()));
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the Node is not Ready", node_is(node()));
     assert_eq!(story.state.phase, Phase::ReadyWait);
     assert_eq!(story.names(), Vec::<&str>::new());
 }
@@ -370,15 +370,15 @@ fn a_new_address_reaches_every_step() {
     };
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("another address", saw(moved()));
+        .feed("another address", machine_is(moved()));
     assert_eq!(story.names(), ["converge-host"]);
     let mut story = Story::joined(wanting("v1"));
-    story.wants_v2(ChangeClass::Drain).tell(
+    story.wants_v2(ChangeClass::Drain).feed(
         "another address",
-        saw(MachineFact {
+        machine_is(MachineFact {
             node: Some("win-a".into()),
             ..moved()
         }),

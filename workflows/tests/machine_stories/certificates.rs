@@ -4,8 +4,8 @@ use super::holds;
 use super::serving::adopted_fact;
 use crate::common;
 use crate::common::{
-    Story, converged, csr_is, evicted, first_csr, in_place, machine, node_gone, node_is, planned,
-    pool_is, probed, ready, saw, wanting,
+    Story, converged, csr_is, evicted, first_csr, in_place, machine, machine_is, node_gone,
+    node_is, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::id::LeaseToken;
@@ -23,7 +23,7 @@ fn a_certificate_that_does_not_fit_yet() {
     let why = "the address 10.0.0.9 is not the Machine's".to_owned();
     let more = vec!["10.0.0.1".into(), "10.0.0.9".into()];
     story
-        .tell("the kubelet asks for a certificate", csr_is(true))
+        .feed("the kubelet asks for a certificate", csr_is(true))
         .done(
             "approve-csr",
             Outcome::CsrRefused {
@@ -31,14 +31,14 @@ fn a_certificate_that_does_not_fit_yet() {
                 why,
             },
         )
-        .tell(
+        .feed(
             "the Machine has one more address",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 addresses: more,
                 ..adopted_fact()
             }),
         )
-        .tell("somebody else approves", csr_is(false));
+        .feed("somebody else approves", csr_is(false));
     holds(&story, expect_file!["../stories/certificate.txt"]);
 }
 
@@ -51,10 +51,10 @@ fn a_refused_request_is_checked_again_when_a_node_is_awaited() {
     };
     let mut story = nameless();
     story
-        .tell("the kubelet asks", first_csr())
+        .feed("the kubelet asks", first_csr())
         .done("approve-csr", refused());
     assert_eq!(story.names(), [""; 0], "{}", story.text);
-    story.tell("no Node came", Input::Fired(Timer::Deadline));
+    story.feed("no Node came", Input::Fired(Timer::Deadline));
     assert!(matches!(story.state.phase, Phase::Failed { .. }));
     story.person(Signal::Retry);
     assert!(story.names().contains(&"approve-csr"), "{}", story.text);
@@ -81,7 +81,7 @@ fn nameless() -> Story {
     };
     let mut story = Story::begin(bare);
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false));
     story
@@ -93,17 +93,17 @@ fn a_first_certificate_is_due_for_two_hours_after_its_host_was_configured() {
     let mut story = nameless();
     story
         .later_ms(2 * HOUR)
-        .tell("the kubelet asks", first_csr());
+        .feed("the kubelet asks", first_csr());
     let expect = expected(&story);
     assert!(expect.configured && !expect.served);
     assert_eq!(expect.machine, Some(machine().machine));
     let mut story = nameless();
     story
         .later_ms(2 * HOUR + 1)
-        .tell("the kubelet asks", first_csr());
+        .feed("the kubelet asks", first_csr());
     assert!(!expected(&story).configured, "too late");
     let mut story = Story::joined(wanting("v1"));
-    story.tell("somebody asks", first_csr());
+    story.feed("somebody asks", first_csr());
     let expect = expected(&story);
     assert!(!expect.configured && expect.served, "it serves");
     assert_eq!(expect.node_uid.as_deref(), Some("uid-node"));
@@ -115,7 +115,7 @@ fn a_first_certificate_is_due_for_two_hours_after_its_host_was_configured() {
 fn a_host_that_is_torn_down_under_the_lease_may_ask_anew() {
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -127,7 +127,7 @@ fn a_host_that_is_torn_down_under_the_lease_may_ask_anew() {
         .done("evict", evicted(4, 0))
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
-        .tell("the kubelet asks", first_csr());
+        .feed("the kubelet asks", first_csr());
     let expect = expected(&story);
     assert!(expect.configured && expect.served);
     assert_eq!(expect.torn_down, Some(LeaseToken(7)));
@@ -142,9 +142,9 @@ fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
         ..ready()
     };
     let mut story = nameless();
-    story.tell("a Node of its name is seen", node_is(foreign()));
+    story.feed("a Node of its name is seen", node_is(foreign()));
     assert_eq!(story.state.node, None, "it is never fenced or drained");
-    story.tell("the kubelet asks", first_csr());
+    story.feed("the kubelet asks", first_csr());
     assert_eq!(expected(&story).node_uid, None);
     story.done(
         "approve-csr",
@@ -154,14 +154,14 @@ fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
         },
     );
     assert!(story.open.is_empty(), "not again and again");
-    story.tell("that Node is gone", node_gone());
+    story.feed("that Node is gone", node_gone());
     story.done(
         "approve-csr",
         Outcome::CsrApproved {
             csr: "csr-0".into(),
         },
     );
-    story.tell("its own Node is seen", node_is(foreign()));
+    story.feed("its own Node is seen", node_is(foreign()));
     assert!(story.state.node.is_some(), "born of that certificate");
 }
 
@@ -181,7 +181,7 @@ fn csr_numbered(n: usize) -> common::In {
 fn junk_requests_make_room_for_the_true_one() {
     let mut story = nameless();
     for n in 0..20 {
-        story.tell("a request comes", csr_numbered(n));
+        story.feed("a request comes", csr_numbered(n));
     }
     assert_eq!(story.open.len(), CSRS_MAX);
     let dropped = story.text.matches("not taken in").count();
@@ -193,7 +193,7 @@ fn junk_requests_make_room_for_the_true_one() {
         };
         story.done("approve-csr", refused);
     }
-    story.tell("the true one comes", csr_numbered(99));
+    story.feed("the true one comes", csr_numbered(99));
     let Task::ApproveCsr { csr, .. } = story.task("approve-csr") else {
         panic!("{:?}", story.open)
     };
@@ -217,15 +217,15 @@ fn renewals_are_approved_while_paused() {
     let mut story = Story::joined(wanting("v1"));
     story
         .person(Signal::Pause)
-        .tell("its kubelet renews", csr_is(true));
+        .feed("its kubelet renews", csr_is(true));
     assert_eq!(story.names(), ["approve-csr"]);
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
         .person(Signal::Pause)
-        .tell("its kubelet asks for the first time", csr_is(true));
+        .feed("its kubelet asks for the first time", csr_is(true));
     assert_eq!(story.names(), Vec::<&str>::new());
     story.person(Signal::Resume);
     assert_eq!(story.names(), ["approve-csr"]);

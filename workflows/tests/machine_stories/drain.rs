@@ -8,8 +8,8 @@ use super::serving::adopted_fact;
 use super::versions::waits;
 use crate::common;
 use crate::common::{
-    Story, carrying, evicted, in_place, machine, machine_gone, node_is, planned, pool_is, saw,
-    wanting,
+    Story, carrying, evicted, in_place, machine, machine_gone, machine_is, node_is, planned,
+    pool_is, wanting,
 };
 use dormer_engine_core::{Command, Input};
 use dormer_proto::id::LeaseToken;
@@ -31,21 +31,21 @@ fn a_drain_past_its_limit_says_so_until_it_begins_again() {
     story
         .done("open-fence", opened)
         .done("evict", evicted(1, 1))
-        .tell("the limit of the drain", Input::Fired(Timer::Drain));
+        .feed("the limit of the drain", Input::Fired(Timer::Drain));
     let late = waits(&story);
     assert!(
         late.contains("1 pod to leave, past the drain's limit of "),
         "{late}"
     );
     story
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(0, 1));
     assert_eq!(waits(&story), late);
     let longer = PoolSettings {
         drain_timeout_ms: 7_200_000,
         ..in_place("v2")
     };
-    story.tell("the pool allows two hours", pool_is(longer));
+    story.feed("the pool allows two hours", pool_is(longer));
     assert!(!waits(&story).contains("limit"), "{}", waits(&story));
 }
 
@@ -73,35 +73,35 @@ fn deleted_by_somebody_else_while_it_serves() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Drain)
-        .tell(
+        .feed(
             "a health check deletes it",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 ..machine()
             }),
         )
         .granted(7, false)
-        .tell("the Machine is gone", machine_gone())
+        .feed("the Machine is gone", machine_gone())
         .done("close-fence", Outcome::FenceClosed);
     holds(&story, expect_file!["../stories/deleted_by_others.txt"]);
 
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell(
+        .feed(
             "a person deletes it",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 deleting: true,
                 ..machine()
             }),
         )
-        .tell("the Machine is gone", machine_gone());
+        .feed("the Machine is gone", machine_gone());
     holds(&story, expect_file!["../stories/deleted_by_others_gap.txt"]);
 }
 
 pub(super) fn draining(pool: PoolSettings) -> Story {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(pool))
+        .feed("the pool wants v2", pool_is(pool))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -125,11 +125,11 @@ fn a_budget_that_never_allows_an_eviction() {
             ..wanting("v2")
         });
         text += &format!("-- {after_timeout:?}\n");
-        story.tell("the drain takes too long", Input::Fired(Timer::Drain));
+        story.feed("the drain takes too long", Input::Fired(Timer::Drain));
         if after_timeout == AfterTimeout::Abort {
             story.done("close-fence", Outcome::FenceClosed);
         } else {
-            story.tell("five seconds later", Input::Fired(Timer::Again));
+            story.feed("five seconds later", Input::Fired(Timer::Again));
         }
         text += &story.text;
     }
@@ -152,7 +152,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
             skipped: Vec::new(),
         };
         story
-            .tell("five seconds later", Input::Fired(Timer::Again))
+            .feed("five seconds later", Input::Fired(Timer::Again))
             .done("evict", passed);
         waits(&story)
     };
@@ -169,21 +169,21 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
 fn a_person_uncordons_in_the_middle_of_a_drain() {
     let mut story = draining(wanting("v2"));
     story
-        .tell(
+        .feed(
             "the Node is cordoned",
             node_is(NodeFact {
                 cordoned: true,
                 ..carrying("v1")
             }),
         )
-        .tell("a person uncordons it", node_is(carrying("v1")))
+        .feed("a person uncordons it", node_is(carrying("v1")))
         .done(
             "open-fence",
             Outcome::FenceOpened {
                 was_cordoned: false,
             },
         )
-        .tell("five seconds later", Input::Fired(Timer::Again));
+        .feed("five seconds later", Input::Fired(Timer::Again));
     holds(&story, expect_file!["../stories/uncordoned.txt"]);
 }
 
@@ -193,7 +193,7 @@ fn a_person_uncordons_in_the_middle_of_a_drain() {
 fn the_token_is_closed_under_a_drain() {
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", Outcome::FenceClosedMeanwhile)
         .done("close-fence", Outcome::FenceClosed);
     holds(&story, expect_file!["../stories/token_closed.txt"]);
@@ -226,10 +226,10 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
     let mut opening = Story::joined(wanting("v1"));
     opening.wants_v2(ChangeClass::Drain).granted(7, false);
     let mut evicting = draining(wanting("v2"));
-    evicting.tell("five seconds later", Input::Fired(Timer::Again));
+    evicting.feed("five seconds later", Input::Fired(Timer::Again));
     let mut deleting = draining(wanting("v2"));
     deleting
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0));
     let mut drained = Story::joined(wanting("v1"));
     drained
@@ -239,11 +239,11 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
         .done("evict", evicted(4, 0));
     let mut failed = draining(wanting("v2"));
     failed
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .given_up("evict", "Forbidden");
     for mut story in [opening, evicting, deleting, drained, failed] {
         let name = story.state.phase.name();
-        story.tell("it is labelled ignore=true", saw(ignored_fact()));
+        story.feed("it is labelled ignore=true", machine_is(ignored_fact()));
         assert_eq!(story.names(), ["close-fence"], "{name}");
         story.done("close-fence", Outcome::FenceClosed);
         assert_eq!(story.names(), Vec::<&str>::new(), "{name}");
@@ -253,15 +253,15 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
     // A deletion that has landed is found by the close.
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0))
-        .tell("it is labelled ignore=true", saw(ignored_fact()))
+        .feed("it is labelled ignore=true", machine_is(ignored_fact()))
         .done("close-fence", Outcome::MachineDeleted);
     assert_eq!(story.state.phase, Phase::Vanishing);
     // A host that was torn down is set up to the end.
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -271,9 +271,9 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
             },
         )
         .done("evict", evicted(4, 0))
-        .tell("it is labelled ignore=true", saw(ignored_fact()))
+        .feed("it is labelled ignore=true", machine_is(ignored_fact()))
         .done("tear-down", Outcome::TornDown)
-        .tell("the label goes", saw(adopted_fact()));
+        .feed("the label goes", machine_is(adopted_fact()));
     assert_eq!(story.names(), ["probe"]);
     assert_eq!(
         story.state.phase,
@@ -291,12 +291,12 @@ fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     };
     let mut story = draining(wanting("v2"));
     story
-        .tell("the Node is cordoned", node_is(cordoned))
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("the Node is cordoned", node_is(cordoned))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .person(Signal::Pause)
         .done("evict", evicted(3, 0))
-        .tell("five seconds later", Input::Fired(Timer::Again))
-        .tell("the drain takes too long", Input::Fired(Timer::Drain));
+        .feed("five seconds later", Input::Fired(Timer::Again))
+        .feed("the drain takes too long", Input::Fired(Timer::Drain));
     assert_eq!(story.names(), Vec::<&str>::new());
     assert!(matches!(story.state.phase, Phase::Evicting(..)));
     let paused = story.state.clone();
@@ -305,7 +305,7 @@ fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     story.state = paused.clone();
     story.open.clear();
     story
-        .tell("somebody uncordons the Node", node_is(carrying("v1")))
+        .feed("somebody uncordons the Node", node_is(carrying("v1")))
         .person(Signal::Resume);
     assert_eq!(
         story.names(),
@@ -325,7 +325,7 @@ fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     // A deletion that was ordered is given up, too: the close finds out whether it has landed.
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(3, 0))
         .person(Signal::Abort);
     assert_eq!(story.names(), ["close-fence"]);
@@ -362,8 +362,8 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
         ..carrying("v1")
     };
     story
-        .tell("the Node is cordoned", node_is(cordoned))
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("the Node is cordoned", node_is(cordoned))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .given_up("evict", "Forbidden");
     let commands = story.quietly(person(Signal::Retry));
     assert_eq!(drains(&commands), Some(3_600_000));
@@ -380,7 +380,7 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
     };
     let commands = story.quietly(pool(AfterTimeout::Force));
     assert_eq!(drains(&commands), Some(60_000));
-    story.tell("the drain takes too long", Input::Fired(Timer::Drain));
+    story.feed("the drain takes too long", Input::Fired(Timer::Drain));
     let forced = |story: &Story| match &story.state.phase {
         Phase::Evicting(_, drain) => drain.force,
         other => panic!("{}", other.name()),
@@ -401,7 +401,7 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
 fn a_late_plan_changes_no_target() {
     let mut story = draining(in_place("v2"));
     let target = story.state.target.clone();
-    story.tell("v3 is wanted", pool_is(in_place("v3")));
+    story.feed("v3 is wanted", pool_is(in_place("v3")));
     let generation = story.state.host.generation;
     let late = Outcome::Planned {
         class: None,
@@ -419,7 +419,7 @@ fn a_late_plan_changes_no_target() {
         token: LeaseToken(7),
         guard: Guard::default(),
     };
-    story.tell(
+    story.feed(
         "a late plan",
         Input::Finished {
             task,

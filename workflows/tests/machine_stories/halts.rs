@@ -5,7 +5,8 @@ use super::holds;
 use super::resets::reset;
 use super::serving::adopted_fact;
 use crate::common::{
-    Story, converged, machine, node, node_gone, node_is, pool_is, probed, ready, saw, wanting,
+    Story, converged, machine, machine_is, node, node_gone, node_is, pool_is, probed, ready,
+    wanting,
 };
 use dormer_engine_core::{Command, Input};
 use dormer_proto::machine::{MachineFact, Section, Signal};
@@ -16,15 +17,15 @@ use expect_test::expect_file;
 fn ignored_machine() {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell(
+        .feed(
             "it is labelled ignore=true",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 ignored: true,
                 ..adopted_fact()
             }),
         )
-        .tell("the pool wants v2", pool_is(wanting("v2")))
-        .tell("the label goes", saw(adopted_fact()));
+        .feed("the pool wants v2", pool_is(wanting("v2")))
+        .feed("the label goes", machine_is(adopted_fact()));
     holds(&story, expect_file!["../stories/ignored.txt"]);
 }
 
@@ -38,14 +39,14 @@ fn ignored_before_it_ever_served() {
     };
     let mut story = Story::begin(machine());
     story
-        .tell("it is labelled ignore=true", saw(label(true)))
-        .tell("its Node registers", node_is(node()))
-        .tell("it is Ready", node_is(ready()))
-        .tell("the same Node", node_is(ready()));
+        .feed("it is labelled ignore=true", machine_is(label(true)))
+        .feed("its Node registers", node_is(node()))
+        .feed("it is Ready", node_is(ready()))
+        .feed("the same Node", node_is(ready()));
     holds(&story, expect_file!["../stories/ignored_early.txt"]);
     // The person who closes its run decides that nothing waits for it.
     let mut story = Story::begin(machine());
-    story.tell("it is labelled ignore=true", saw(label(true)));
+    story.feed("it is labelled ignore=true", machine_is(label(true)));
     story.text.clear();
     story.person(Signal::Remove);
     assert!(story.text.contains("left\n"), "{}", story.text);
@@ -88,7 +89,7 @@ pub(super) fn ignored_fact() -> MachineFact {
 fn only_its_removal_ends_the_label() {
     let mut story = Story::joined(wanting("v1"));
     let serving = story.state.clone();
-    story.tell("it is labelled ignore=true", saw(ignored_fact()));
+    story.feed("it is labelled ignore=true", machine_is(ignored_fact()));
     for signal in [
         Signal::Pause,
         Signal::Resume,
@@ -102,9 +103,9 @@ fn only_its_removal_ends_the_label() {
         Signal::Enrol,
     ] {
         story.person(signal.clone());
-        story.tell("v2 is wanted", pool_is(wanting("v2")));
-        story.tell("timer", Input::Fired(Timer::Drift));
-        story.tell("the same fact", saw(ignored_fact()));
+        story.feed("v2 is wanted", pool_is(wanting("v2")));
+        story.feed("timer", Input::Fired(Timer::Drift));
+        story.feed("the same fact", machine_is(ignored_fact()));
         assert!(story.state.ignored(), "{signal:?}");
         assert_eq!(story.names(), Vec::<&str>::new(), "{signal:?}");
         assert_eq!(story.state.lease, Lease::None, "{signal:?}");
@@ -113,7 +114,7 @@ fn only_its_removal_ends_the_label() {
     reset(&mut story, serving);
     assert_eq!(story.names(), Vec::<&str>::new(), "a reset");
     assert_eq!(story.state.view().halt, Some(Halt::Ignored));
-    story.tell("the label goes", saw(adopted_fact()));
+    story.feed("the label goes", machine_is(adopted_fact()));
     assert_eq!(story.names(), ["probe"], "it is looked at anew");
     assert_eq!(
         story.state.leased_request, None,
@@ -128,7 +129,7 @@ fn the_halts_are_separate() {
     story
         .person(Signal::Hold)
         .person(Signal::Pause)
-        .tell("it is labelled ignore=true", saw(ignored_fact()));
+        .feed("it is labelled ignore=true", machine_is(ignored_fact()));
     let kinds = |story: &Story| {
         let halts = story.state.halts().into_iter();
         halts
@@ -140,7 +141,7 @@ fn the_halts_are_separate() {
             .collect::<Vec<_>>()
     };
     assert_eq!(kinds(&story), ["ignored", "paused", "held"]);
-    story.tell("the label goes", saw(adopted_fact()));
+    story.feed("the label goes", machine_is(adopted_fact()));
     assert_eq!(kinds(&story), ["paused", "held"]);
     assert_eq!(story.names(), Vec::<&str>::new(), "it is still paused");
     story.person(Signal::Resume);
@@ -160,7 +161,7 @@ fn an_older_builds_halt_is_taken_over() {
             Some(halt.clone()),
             "before it decides"
         );
-        story.tell("v2 is wanted", pool_is(wanting("v2")));
+        story.feed("v2 is wanted", pool_is(wanting("v2")));
         assert_eq!(story.state.halts(), std::slice::from_ref(&halt));
         assert_eq!(
             story.state.halt,
@@ -174,7 +175,7 @@ fn an_older_builds_halt_is_taken_over() {
     // One that had forgotten the label.
     let mut story = Story::joined(wanting("v1"));
     story.state.machine = Some(ignored_fact());
-    story.tell("v2 is wanted", pool_is(wanting("v2")));
+    story.feed("v2 is wanted", pool_is(wanting("v2")));
     assert_eq!(story.names(), Vec::<&str>::new());
 }
 
@@ -183,11 +184,11 @@ fn an_older_builds_halt_is_taken_over() {
 fn a_paused_machine_fails_of_no_deadline() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
         .person(Signal::Pause)
-        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+        .feed("no Node for twenty minutes", Input::Fired(Timer::Deadline));
     assert_eq!(story.state.phase, Phase::NodeWait);
     let commands = story.quietly(person(Signal::Resume));
     let waits = |commands: &[Command<Machine>], timer| {
@@ -200,9 +201,9 @@ fn a_paused_machine_fails_of_no_deadline() {
     let mut story = Story::joined(wanting("v1"));
     story
         .person(Signal::Pause)
-        .tell("the Node is gone", node_gone())
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
-        .tell("six hours later", Input::Fired(Timer::Drift));
+        .feed("the Node is gone", node_gone())
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("six hours later", Input::Fired(Timer::Drift));
     assert_eq!(story.names(), Vec::<&str>::new());
     assert_eq!(story.state.phase, Phase::Serving);
     let commands = story.quietly(person(Signal::Resume));

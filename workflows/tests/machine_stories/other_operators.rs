@@ -1,7 +1,7 @@
 //! Stories of another operator that configures the same hosts.
 
 use super::holds;
-use crate::common::{Story, evicted, in_place, machine, planned, pool_is, saw, wanting};
+use crate::common::{Story, evicted, in_place, machine, machine_is, planned, pool_is, wanting};
 use dormer_engine_core::Input;
 use dormer_proto::machine::{ChangeClass, MachineFact, Outcome, Signal};
 use dormer_proto::other_operator::OtherOperator;
@@ -28,18 +28,18 @@ fn another_operator_runs_before_a_machine_is_probed() {
         ..machine()
     });
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .person(Signal::Retry);
     let waits = story.state.view().waiting_for.expect("it waits");
     assert!(waits.contains("Pod winc/wmco-1"), "{waits}");
     story
-        .tell(
+        .feed(
             "an older watcher, or one that cannot read it, says nothing",
-            saw(machine()),
+            machine_is(machine()),
         )
-        .tell(
+        .feed(
             "it has ended",
-            saw(MachineFact {
+            machine_is(MachineFact {
                 neighbour: OtherOperator::Absent,
                 ..machine()
             }),
@@ -51,7 +51,7 @@ fn another_operator_runs_before_a_machine_is_probed() {
 fn another_operator_comes_in_the_middle_of_an_upgrade() {
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -60,13 +60,13 @@ fn another_operator_comes_in_the_middle_of_an_upgrade() {
                 was_cordoned: false,
             },
         )
-        .tell("another operator runs", saw(beside(another())))
+        .feed("another operator runs", machine_is(beside(another())))
         .done("close-fence", Outcome::FenceClosed)
-        .tell("hours pass", Input::Fired(Timer::Drift))
+        .feed("hours pass", Input::Fired(Timer::Drift))
         .person(Signal::Recreate)
         .granted(8, false)
         .done("close-fence", Outcome::FenceClosed)
-        .tell("it has ended", saw(beside(OtherOperator::Absent)));
+        .feed("it has ended", machine_is(beside(OtherOperator::Absent)));
     holds(&story, expect_file!["../stories/beside_upgrade.txt"]);
 }
 
@@ -74,7 +74,7 @@ fn another_operator_comes_in_the_middle_of_an_upgrade() {
 fn another_operator_comes_when_a_host_is_torn_down() {
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -84,7 +84,7 @@ fn another_operator_comes_when_a_host_is_torn_down() {
             },
         )
         .done("evict", evicted(4, 0))
-        .tell("another operator runs", saw(beside(another())))
-        .tell("it has ended", saw(beside(OtherOperator::Absent)));
+        .feed("another operator runs", machine_is(beside(another())))
+        .feed("it has ended", machine_is(beside(OtherOperator::Absent)));
     holds(&story, expect_file!["../stories/beside_tear_down.txt"]);
 }

@@ -1,7 +1,9 @@
 //! Stories of reboots: which one counts as the one that was ordered, and how many a configuration may need.
 
 use super::holds;
-use crate::common::{Story, converged, machine, owes, pool_is, probed, probed_at, saw, wanting};
+use crate::common::{
+    Story, converged, machine, machine_is, owes, pool_is, probed, probed_at, wanting,
+};
 use dormer_engine_core::Input;
 use dormer_proto::machine::{MachineFact, Outcome, Section, Signal};
 use dormer_workflows::machine::{Phase, Reboots, Timer};
@@ -12,7 +14,7 @@ use expect_test::expect_file;
 fn a_boots_second_that_moved_a_little_is_the_same_boot() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed_at("t1700000000"))
         .done(
             "converge-host",
@@ -25,9 +27,9 @@ fn a_boots_second_that_moved_a_little_is_the_same_boot() {
             },
         )
         .done("reboot", Outcome::RebootAsked)
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at("t1700000001"))
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at("t1700000200"));
     holds(&story, expect_file!["../stories/boot_seconds.txt"]);
 }
@@ -36,13 +38,13 @@ fn a_boots_second_that_moved_a_little_is_the_same_boot() {
 fn a_second_reboot_is_one_too_many() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, true))
         .done("reboot", Outcome::RebootAsked)
-        .tell("half an hour later", Input::Fired(Timer::Deadline))
+        .feed("half an hour later", Input::Fired(Timer::Deadline))
         .person(Signal::Retry)
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at("boot-2"))
         .done("converge-host", converged(Section::Host, true));
     holds(&story, expect_file!["../stories/reboots.txt"]);
@@ -54,7 +56,7 @@ fn boots(story: &mut Story, boot: u32, owed: &[&str]) {
     story
         .done("converge-host", owes(&format!("boot-{boot}"), owed))
         .done("reboot", Outcome::RebootAsked)
-        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .feed("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at(&next));
 }
 
@@ -63,7 +65,7 @@ fn boots(story: &mut Story, boot: u32, owed: &[&str]) {
 fn a_reboot_for_something_else_goes_on() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed());
     boots(&mut story, 1, &["feature:Containers", "hostname"]);
     boots(&mut story, 2, &["feature:Containers"]);
@@ -76,7 +78,7 @@ fn a_reboot_for_something_else_goes_on() {
 fn the_same_reboot_again_is_a_loop() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed());
     boots(&mut story, 1, &["feature:Containers"]);
     story.done("converge-host", owes("boot-2", &["feature:Containers"]));
@@ -93,7 +95,7 @@ fn the_same_reboot_again_is_a_loop() {
 fn three_reboots_are_all_that_one_configuration_gets() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed());
     for (boot, owed) in [(1, "a"), (2, "b"), (3, "c")] {
         boots(&mut story, boot, &[owed]);
@@ -109,9 +111,9 @@ fn three_reboots_are_all_that_one_configuration_gets() {
     story
         .person(Signal::Retry)
         .done("converge-host", converged(Section::Host, false));
-    story.tell(
+    story.feed(
         "another address",
-        saw(MachineFact {
+        machine_is(MachineFact {
             addresses: vec!["10.0.0.2".into()],
             ..machine()
         }),
@@ -128,7 +130,7 @@ fn three_reboots_are_all_that_one_configuration_gets() {
 fn a_reboot_without_a_reason_is_allowed_once() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed());
     boots(&mut story, 1, &[]);
     story.state.host.reboots = Reboots::default();

@@ -3,8 +3,8 @@
 use super::drain::draining;
 use super::holds;
 use crate::common::{
-    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_gone,
-    node_is, probed, ready, saw, wanting,
+    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, machine_is, node,
+    node_gone, node_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::machine::{MachineFact, Outcome, Section};
@@ -20,13 +20,13 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
     };
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the Node is gone", node_gone())
+        .feed("the Node is gone", node_gone())
         .later_ms(600_000)
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .done("find-node", found.clone())
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .given_up("find-node", "Forbidden")
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .done("find-node", Outcome::NodeAbsent);
     assert!(story.state.report().had_node, "it goes on counting");
     assert!(story.state.report().unavailable);
@@ -43,11 +43,11 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false))
-        .tell("its kubelet asks for a certificate", csr_is(true))
-        .tell("the Node is seen", node_is(node()))
+        .feed("its kubelet asks for a certificate", csr_is(true))
+        .feed("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("the Node is Ready", node_is(ready()))
-        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .feed("the Node is Ready", node_is(ready()))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.state.phase, Phase::Serving);
@@ -57,7 +57,7 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
     // dead.
     let mut story = Story::joined(wanting("v1"));
     story.state = waiting.clone();
-    story.tell("the Node is back", node_is(carrying("v1")));
+    story.feed("the Node is back", node_is(carrying("v1")));
     assert_eq!(story.names(), ["plan"]);
     assert_eq!(story.state.lease, Lease::None);
     for (answer, failure) in [(Some(found), None), (None, Some("Forbidden"))] {
@@ -98,9 +98,9 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
 fn without_its_node(pool: PoolSettings, machine: MachineFact) -> Story {
     let mut story = Story::joined(pool);
     story
-        .tell("the Machine is seen again", saw(machine))
-        .tell("the Node is gone", node_gone())
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("the Machine is seen again", machine_is(machine))
+        .feed("the Node is gone", node_gone())
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .done("find-node", Outcome::NodeAbsent);
     story
 }
@@ -129,7 +129,7 @@ fn a_repair_within_the_limit_of_a_dead_host_halts_nobody() {
     assert_eq!(story.state.phase, Phase::Serving);
     // It waits again before it asks for the next lease.
     story
-        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
         .done("find-node", Outcome::NodeAbsent);
     assert_eq!(story.state.lease, Lease::Wanted);
 
@@ -139,7 +139,7 @@ fn a_repair_within_the_limit_of_a_dead_host_halts_nobody() {
     story.given_up("tear-down", "AccessDenied");
     assert!(story.state.report().failed);
     let mut story = draining(in_place("v2"));
-    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story.feed("five seconds later", Input::Fired(Timer::Again));
     story.done("evict", evicted(3, 0));
     story.given_up("tear-down", "ConnectTimeout");
     assert!(story.state.report().failed, "{}", story.text);
@@ -186,7 +186,7 @@ fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
     assert!(!story.text.contains("tear-down"), "{}", story.text);
     story
         .done("delete-machine", Outcome::MachineDeleted)
-        .tell("the Machine is gone", machine_gone())
+        .feed("the Machine is gone", machine_gone())
         .done("close-fence", Outcome::FenceClosed);
     assert!(
         story.text.contains("release 7, the Machine is gone"),
@@ -198,7 +198,7 @@ fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
     let mut story = without_its_node(wanting("v1"), machine());
     assert!(waits(&story, ChangeStrategy::InPlace), "{}", story.text);
     story.text.clear();
-    story.tell("it is given up", saw(given_up()));
+    story.feed("it is given up", machine_is(given_up()));
     assert!(waits(&story, ChangeStrategy::Recreate), "{}", story.text);
     assert!(!story.text.contains("request"), "{}", story.text);
 }
@@ -215,14 +215,14 @@ fn a_machine_that_was_given_up_and_has_no_owner_waits() {
     assert!(waits(&story), "{}", story.text);
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     let alone = story.state.clone();
-    story.tell("it has an owner", saw(given_up()));
+    story.feed("it has an owner", machine_is(given_up()));
     assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
     story.state = alone;
-    story.tell("its Node is back", node_is(carrying("v1")));
+    story.feed("its Node is back", node_is(carrying("v1")));
     assert_eq!(story.state.phase, Phase::Checking, "{}", story.text);
     // The owner is taken away while it waits for the lease: the request is withdrawn.
     let mut story = without_its_node(wanting("v1"), given_up());
-    story.tell("its owner is gone", saw(orphan));
+    story.feed("its owner is gone", machine_is(orphan));
     assert!(waits(&story), "{}", story.text);
     assert_eq!(story.state.lease, Lease::None, "{}", story.text);
 }
@@ -237,7 +237,7 @@ fn a_machine_that_is_given_up_no_longer_needs_no_owner() {
     };
     let mut story = without_its_node(in_place("v1"), orphan(given_up()));
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
-    story.tell("it is not given up any more", saw(orphan(machine())));
+    story.feed("it is not given up any more", machine_is(orphan(machine())));
     assert!(
         matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == ChangeStrategy::InPlace),
         "{}",
@@ -258,7 +258,7 @@ fn a_machine_that_is_given_up_after_the_grant_is_not_logged_in_to() {
     };
     let mut story = granted();
     story
-        .tell("it is given up", saw(given_up()))
+        .feed("it is given up", machine_is(given_up()))
         .done("find-node", Outcome::NodeAbsent);
     assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
     // It has no owner that would replace it.
@@ -268,7 +268,7 @@ fn a_machine_that_is_given_up_after_the_grant_is_not_logged_in_to() {
     };
     let mut story = granted();
     story
-        .tell("it is given up, and has no owner", saw(orphan))
+        .feed("it is given up, and has no owner", machine_is(orphan))
         .done("find-node", Outcome::NodeAbsent);
     assert_eq!(story.names(), ["close-fence"], "{}", story.text);
     let mut story = granted();

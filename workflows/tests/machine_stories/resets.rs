@@ -4,8 +4,8 @@ use super::drain::draining;
 use super::serving::adopted_fact;
 use crate::common;
 use crate::common::{
-    Story, carrying, converged, evicted, in_place, machine, machine_gone, node_is, planned,
-    pool_is, probed, saw, wanting,
+    Story, carrying, converged, evicted, in_place, machine, machine_gone, machine_is, node_is,
+    planned, pool_is, probed, wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::id::{Seq, Timestamp};
@@ -17,7 +17,7 @@ use dormer_workflows::machine::{Lease, Machine, Phase, State, Timer};
 fn a_reset_keeps_the_world_and_the_lease() {
     let mut story = Story::begin(machine());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed());
     let early = story.state.clone();
     let mut story = Story::joined(wanting("v1"));
@@ -75,7 +75,7 @@ fn no_reset_goes_round_plan_approval_and_drain() {
     let mut states = vec![story.state.clone()];
     let mut upgrade = Story::joined(in_place("v1"));
     upgrade
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)));
     states.push(upgrade.state.clone());
     upgrade.granted(7, false);
@@ -96,7 +96,7 @@ fn no_reset_goes_round_plan_approval_and_drain() {
         states.push(upgrade.state.clone());
         upgrade.done(task, outcome);
     }
-    story.tell("the pool wants v2 with approval", pool_is(manual()));
+    story.feed("the pool wants v2 with approval", pool_is(manual()));
     let serving = story.state.clone();
     for then in states {
         let name = then.phase.name();
@@ -116,13 +116,13 @@ fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
     let early = {
         let mut story = Story::begin(machine());
         story
-            .tell("the pool's settings are seen", pool_is(in_place("v1")))
+            .feed("the pool's settings are seen", pool_is(in_place("v1")))
             .done("probe", probed());
         story.state
     };
     let mut story = Story::joined(in_place("v1"));
     story
-        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .feed("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
         .done(
@@ -131,7 +131,7 @@ fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
                 was_cordoned: false,
             },
         )
-        .tell(
+        .feed(
             "the Node is cordoned",
             node_is(NodeFact {
                 cordoned: true,
@@ -162,9 +162,9 @@ fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
 fn a_reset_revives_no_machine_that_leaves() {
     let mut story = Story::joined(wanting("v1"));
     let serving = story.state.clone();
-    story.tell(
+    story.feed(
         "somebody deletes it",
-        saw(MachineFact {
+        machine_is(MachineFact {
             deleting: true,
             ..adopted_fact()
         }),
@@ -175,17 +175,17 @@ fn a_reset_revives_no_machine_that_leaves() {
         assert!(story.open.is_empty(), "{commands:?}");
         assert!(story.state.report().deleting);
     }
-    story.tell("the Machine is gone", machine_gone());
+    story.feed("the Machine is gone", machine_gone());
     reset(&mut story, serving.clone());
     assert_eq!(story.state.phase, Phase::Gone);
 
     // One whose replacement is awaited.
     let mut story = draining(wanting("v2"));
     story
-        .tell("five seconds later", Input::Fired(Timer::Again))
+        .feed("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(2, 0))
         .done("delete-machine", Outcome::MachineDeleted)
-        .tell("the Machine is gone", machine_gone())
+        .feed("the Machine is gone", machine_gone())
         .done("close-fence", Outcome::FenceClosed);
     reset(&mut story, serving);
     assert_eq!(story.state.phase, Phase::ReplacementWait);

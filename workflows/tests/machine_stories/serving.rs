@@ -3,7 +3,8 @@
 use super::holds;
 use super::versions::waits;
 use crate::common::{
-    Story, carrying, converged, machine, node_is, planned, pool_is, probed, ready, saw, wanting,
+    Story, carrying, converged, machine, machine_is, node_is, planned, pool_is, probed, ready,
+    wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::id::LeaseToken;
@@ -22,7 +23,7 @@ fn a_new_address_of_a_node_that_serves_takes_no_lease() {
         ..machine()
     };
     story
-        .tell("another address", saw(moved()))
+        .feed("another address", machine_is(moved()))
         .done("plan", planned(Some(ChangeClass::Restart)))
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
@@ -48,16 +49,16 @@ fn a_node_that_is_not_ready_for_long_may_be_repaired() {
     };
     story
         .wants_v2(ChangeClass::Drain)
-        .tell("its Node is not Ready", node_is(down()))
+        .feed("its Node is not Ready", node_is(down()))
         .later_ms(60_000)
-        .tell("its Node is Ready again", node_is(carrying("v1")))
+        .feed("its Node is Ready again", node_is(carrying("v1")))
         .later_ms(60_000)
-        .tell("its Node is not Ready", node_is(down()))
+        .feed("its Node is not Ready", node_is(down()))
         .later_ms(480_000)
-        .tell("timer of the first time", Input::Fired(Timer::Deadline))
+        .feed("timer of the first time", Input::Fired(Timer::Deadline))
         .later_ms(120_000)
-        .tell("timer", Input::Fired(Timer::Deadline))
-        .tell("its Node is Ready again", node_is(carrying("v1")));
+        .feed("timer", Input::Fired(Timer::Deadline))
+        .feed("its Node is Ready again", node_is(carrying("v1")));
     holds(&story, expect_file!["../stories/repair.txt"]);
 }
 
@@ -85,14 +86,14 @@ fn a_host_that_cannot_be_compared_is_left_as_it_is() {
     for code in own.into_iter().chain(unanswered) {
         let mut story = Story::joined(wanting("v1"));
         story
-            .tell("the pool wants v2", pool_is(wanting("v2")))
+            .feed("the pool wants v2", pool_is(wanting("v2")))
             .given_up("plan", code);
         assert_eq!(story.state.phase, Phase::Serving, "{code}");
         assert_eq!(story.state.lease, Lease::None, "{code}");
         let report = story.state.report();
         assert_eq!(report.not_compared.map(|it| it.code).as_deref(), Some(code));
         // Its Node goes, and ten minutes later the host is tried again.
-        story.tell("its Node is not Ready", node_is(down()));
+        story.feed("its Node is not Ready", node_is(down()));
         let told = story.state.report().not_compared.is_some();
         assert_eq!(
             told,
@@ -101,7 +102,7 @@ fn a_host_that_cannot_be_compared_is_left_as_it_is() {
         );
         story
             .later_ms(600_000)
-            .tell("timer", Input::Fired(Timer::Drift))
+            .feed("timer", Input::Fired(Timer::Drift))
             .given_up("plan", code);
         let replaced = matches!(story.state.phase, Phase::LeaseWait(_));
         assert_eq!(replaced, unanswered.contains(&code), "{code}");
@@ -113,10 +114,10 @@ fn a_host_that_cannot_be_compared_is_left_as_it_is() {
 fn trouble_with_a_host_ends_when_it_is_mended() {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .feed("the pool wants v2", pool_is(wanting("v2")))
         .given_up("plan", "AuthRejected")
         .later_ms(600_000)
-        .tell("ten minutes later", Input::Fired(Timer::Drift))
+        .feed("ten minutes later", Input::Fired(Timer::Drift))
         .given_up("plan", "AuthRejected")
         .person(Signal::Recreate)
         .person(Signal::Hold)
@@ -134,7 +135,7 @@ fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
         ..carrying("v1")
     };
     story
-        .tell("somebody cordons its Node", node_is(cordoned()))
+        .feed("somebody cordons its Node", node_is(cordoned()))
         .wants_v2(ChangeClass::Drain)
         .person(Signal::Recreate);
     holds(&story, expect_file!["../stories/cordoned.txt"]);
@@ -154,8 +155,8 @@ fn adoption() {
 
     let mut story = Story::begin(adopted_fact());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("the Node is seen", node_is(carrying("v1")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the Node is seen", node_is(carrying("v1")))
         .done("probe", probed())
         .done("plan", planned(None));
     append("nothing differs", &story);
@@ -166,16 +167,16 @@ fn adoption() {
     };
     let mut story = Story::begin(adopted_fact());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("the Node is seen", node_is(wmco))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the Node is seen", node_is(wmco))
         .done("probe", probed())
         .done("plan", planned(Some(ChangeClass::Drain)));
     append("WMCO configured it", &story);
 
     let mut story = Story::begin(adopted_fact());
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v1")))
-        .tell("the Node is seen", node_is(carrying("v0")))
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .feed("the Node is seen", node_is(carrying("v0")))
         .given_up("probe", "ConnectTimeout");
     append("the host does not answer", &story);
 
@@ -193,8 +194,8 @@ fn adoption() {
         ..adopted_fact()
     });
     story
-        .tell("the pool's settings are seen", pool_is(wanting("v2")))
-        .tell("the Node is seen", node_is(cordoned))
+        .feed("the pool's settings are seen", pool_is(wanting("v2")))
+        .feed("the Node is seen", node_is(cordoned))
         .done("probe", probed())
         .done("plan", planned(Some(ChangeClass::Drain)));
     append("an earlier store began an upgrade", &story);
@@ -216,6 +217,6 @@ fn a_provider_id_in_another_case_is_the_same_machines() {
         provider_id: Some(id.to_lowercase()),
         ..carrying("v1")
     };
-    story.tell("its Node is seen", node_is(there));
+    story.feed("its Node is seen", node_is(there));
     assert!(story.state.node.is_some());
 }

@@ -14,7 +14,7 @@ pub(super) fn waits(story: &Story) -> String {
 #[test]
 fn a_payload_without_an_edge_waits_and_says_why() {
     let mut story = Story::joined(payload("11.0.0", after(&[])));
-    story.tell(
+    story.feed(
         "11.2.0 is wanted",
         pool_is(payload("11.2.0", after(&["11.1.0"]))),
     );
@@ -30,12 +30,12 @@ fn a_payload_without_an_edge_waits_and_says_why() {
         .done("close-fence", Outcome::FenceClosed);
     story.done("plan", planned(Some(ChangeClass::Drain)));
     // What is changed in place is no exception.
-    story.tell(
+    story.feed(
         "11.3.0 is wanted",
         pool_is(payload("11.3.0", after(&["11.2.0"]))),
     );
     story.done("plan", planned(Some(ChangeClass::Live)));
-    story.tell(
+    story.feed(
         "11.1.0 is wanted",
         pool_is(payload("11.1.0", after(&["11.0.0"]))),
     );
@@ -47,7 +47,7 @@ fn a_payload_without_an_edge_waits_and_says_why() {
 #[test]
 fn going_back_takes_a_persons_word() {
     let mut story = Story::joined(payload("11.1.0", after(&["11.0.0"])));
-    story.tell("11.0.0 is wanted", pool_is(payload("11.0.0", after(&[]))));
+    story.feed("11.0.0 is wanted", pool_is(payload("11.0.0", after(&[]))));
     story.done("plan", planned(Some(ChangeClass::Drain)));
     let why = waits(&story);
     assert!(
@@ -58,7 +58,7 @@ fn going_back_takes_a_persons_word() {
         back_from: Some("11.1.0".into()),
         ..after(&[])
     };
-    story.tell(
+    story.feed(
         "a person goes back to 11.0.0",
         pool_is(payload("11.0.0", back)),
     );
@@ -74,14 +74,14 @@ fn an_expired_payload_takes_no_upgrade_and_brings_new_nodes_up() {
         ..after(versions)
     };
     let mut story = Story::joined(payload("11.0.0", after(&[])));
-    story.tell(
+    story.feed(
         "11.1.0 is wanted, and has expired",
         pool_is(payload("11.1.0", expired(&["11.0.0"]))),
     );
     story.done("plan", planned(Some(ChangeClass::Drain)));
     let why = waits(&story);
     assert!(why.contains("expired on 2027-03-01"), "{why}");
-    story.tell(
+    story.feed(
         "it does not end any more",
         pool_is(payload("11.1.0", after(&["11.0.0"]))),
     );
@@ -89,7 +89,7 @@ fn an_expired_payload_takes_no_upgrade_and_brings_new_nodes_up() {
     holds(&story, expect_file!["../stories/expired.txt"]);
 
     let mut fresh = Story::begin(machine());
-    fresh.tell(
+    fresh.feed(
         "an expired payload is wanted",
         pool_is(payload("11.1.0", expired(&["11.0.0"]))),
     );
@@ -102,7 +102,7 @@ fn an_expired_payload_takes_no_upgrade_and_brings_new_nodes_up() {
 fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
     let skew = Some("kubelet 1.34 is newer than the oldest API server, 1.33".to_owned());
     let mut story = Story::begin(machine());
-    story.tell(
+    story.feed(
         "11.2.0 is wanted",
         pool_is(payload("11.2.0", Terms { skew, ..after(&[]) })),
     );
@@ -112,7 +112,7 @@ fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
         why.contains("a payload that fits: kubelet 1.34 is newer"),
         "{why}"
     );
-    story.tell(
+    story.feed(
         "the API servers are newer now",
         pool_is(payload("11.2.0", after(&[]))),
     );
@@ -125,7 +125,7 @@ fn probed_as(build: &str, product: &str, platform: &str, pool: PoolSettings) -> 
         platform: platform.into(),
         ..machine()
     });
-    story.tell("the pool's settings are seen", pool_is(pool));
+    story.feed("the pool's settings are seen", pool_is(pool));
     let Outcome::Probed {
         mut facts,
         host_key,
@@ -294,7 +294,7 @@ fn a_setting_that_a_build_cannot_have_stops_the_hosts_of_that_build_only() {
     serving.state.in_service = true;
     serving.state.pool = Some(only_2019());
     assert_eq!(serving.state.bar().as_deref(), Some(why));
-    older.tell("the port is the usual one again", pool_is(pool(&[])));
+    older.feed("the port is the usual one again", pool_is(pool(&[])));
     assert!(begun(&older), "{:?}", older.state.phase);
 }
 
@@ -335,7 +335,7 @@ fn a_machine_that_is_supported_is_not_refused() {
 fn a_refused_machine_goes_on_once_the_payload_is_for_it() {
     let mut story = probed_as("10.0.26100", "", "AWS", for_build("10.0.20348"));
     assert!(waits(&story).contains("it is for 10.0.20348"));
-    story.tell("a payload for it", pool_is(for_build("10.0.26100")));
+    story.feed("a payload for it", pool_is(for_build("10.0.26100")));
     assert_eq!(story.state.refusal(), None);
     let begun = matches!(story.state.phase, Phase::ConvergingHost { .. });
     assert!(begun, "{:?}", story.state.phase);
@@ -358,7 +358,7 @@ fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
         ..payload(version, terms)
     };
     let mut story = Story::joined(wanted("11.0.0", after(&[])));
-    story.tell(
+    story.feed(
         "11.1.0 is wanted",
         pool_is(wanted("11.1.0", after(&["11.0.0"]))),
     );
@@ -372,7 +372,7 @@ fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
         },
     );
     // It continues to the granted version, although the newest one has no edge from the earlier version.
-    story.tell(
+    story.feed(
         "11.3.0 is wanted",
         pool_is(wanted("11.3.0", after(&["11.2.0"]))),
     );
@@ -388,17 +388,17 @@ fn a_node_that_serves_stays_as_the_pool_last_said_when_that_is_gone() {
         ..wanting(version)
     };
     let mut story = Story::joined(wanting("v1"));
-    story.tell("the pool is gone", pool_is(absent("v9")));
-    story.tell("the pool wants v2", pool_is(wanting("v2")));
+    story.feed("the pool is gone", pool_is(absent("v9")));
+    story.feed("the pool wants v2", pool_is(wanting("v2")));
     story.done("plan", planned(Some(ChangeClass::Live)));
     holds(&story, expect_file!["../stories/pool_gone.txt"]);
 
     // It was brought up while there was none: what dormer brings along changes, and the node does not.
     let mut story = Story::joined(absent("v1"));
-    story.tell("another payload is installed", pool_is(absent("v2")));
+    story.feed("another payload is installed", pool_is(absent("v2")));
     story.done("plan", planned(Some(ChangeClass::Live)));
     let why = waits(&story);
     assert!(why.contains("there is no WindowsPool"), "{why}");
-    story.tell("there is a pool", pool_is(wanting("v2")));
+    story.feed("there is a pool", pool_is(wanting("v2")));
     holds(&story, expect_file!["../stories/no_pool.txt"]);
 }

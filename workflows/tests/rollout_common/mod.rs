@@ -69,7 +69,7 @@ impl Pool {
     }
 
     /// One input, told as `what`.
-    pub(crate) fn tell(&mut self, what: &str, input: Input<Rollout>) -> &mut Self {
+    pub(crate) fn feed(&mut self, what: &str, input: Input<Rollout>) -> &mut Self {
         let commands = self.decide(input);
         let _ = writeln!(self.text, "{what}");
         for command in &commands {
@@ -86,7 +86,7 @@ impl Pool {
 
     pub(crate) fn signal(&mut self, from: &str, what: &str, signal: Signal) -> &mut Self {
         let what = format!("{from}: {what}");
-        self.tell(&what, signalled(from, signal))
+        self.feed(&what, signalled(from, signal))
     }
 
     pub(crate) fn member(&mut self, who: &str, report: MemberReport) -> &mut Self {
@@ -182,7 +182,7 @@ impl Pool {
             why: "the weekend".into(),
         };
         let what = format!("ann: {signal:?}");
-        self.tell(
+        self.feed(
             &what,
             Input::Signalled {
                 from: who(),
@@ -198,7 +198,7 @@ impl Pool {
             "settings: {limit:?}{}",
             if paused { ", paused" } else { "" }
         );
-        self.tell(&what, observed(Fact::Pool(settings)))
+        self.feed(&what, observed(Fact::Pool(settings)))
     }
 
     pub(crate) fn limit(&mut self, limit: MaxUnavailable) -> &mut Self {
@@ -225,19 +225,19 @@ impl Pool {
             ready: None,
             available: None,
         };
-        self.tell(&what, observed(Fact::Owner(fact)))
+        self.feed(&what, observed(Fact::Owner(fact)))
     }
 
     pub(crate) fn owner_gone(&mut self) -> &mut Self {
         let object = object(SET);
-        self.tell("owner: gone", Input::Observed { object, fact: None })
+        self.feed("owner: gone", Input::Observed { object, fact: None })
     }
 
     pub(crate) fn listed(&mut self, with_node: &[&str]) -> &mut Self {
         let what = format!("a full list: {} have a Node", with_node.join(" "));
         let with_node = with_node.iter().map(|uid| (*uid).to_owned()).collect();
         let sets = None;
-        self.tell(&what, observed(Fact::Listed { with_node, sets }))
+        self.feed(&what, observed(Fact::Listed { with_node, sets }))
     }
 
     /// A full list that also says which MachineSets stand.
@@ -246,7 +246,7 @@ impl Pool {
         let owned = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect();
         let with_node = owned(with_node);
         let sets = Some(owned(sets));
-        self.tell(&what, observed(Fact::Listed { with_node, sets }))
+        self.feed(&what, observed(Fact::Listed { with_node, sets }))
     }
 
     pub(crate) fn refused(
@@ -257,7 +257,7 @@ impl Pool {
     ) -> &mut Self {
         let what = format!("{who}: refuses {}, {why:?}", spell_signal(&signal));
         let to = work::machine_run(who).unwrap();
-        self.tell(
+        self.feed(
             &what,
             Input::Refused {
                 to,
@@ -296,9 +296,9 @@ impl Pool {
         match failure {
             None => {
                 let outcome = machine::Outcome::PayloadSet;
-                self.tell("set-payload is done", Input::Finished { task, outcome })
+                self.feed("set-payload is done", Input::Finished { task, outcome })
             }
-            Some(failure) => self.tell(
+            Some(failure) => self.feed(
                 "set-payload is given up",
                 Input::Exhausted { task, failure },
             ),
@@ -306,7 +306,7 @@ impl Pool {
     }
 
     pub(crate) fn fired(&mut self, timer: Timer) -> &mut Self {
-        self.tell(&format!("timer {timer:?}"), Input::Fired(timer))
+        self.feed(&format!("timer {timer:?}"), Input::Fired(timer))
     }
 }
 
@@ -493,7 +493,7 @@ fn spell_report(report: &MemberReport) -> String {
         (report.barred, "barred".to_owned()),
         (report.cordoned, "cordoned".to_owned()),
         (report.repair, "for long".to_owned()),
-        (report.wished, "asked for by a person".to_owned()),
+        (report.by_request, "asked for by a person".to_owned()),
         (
             report.not_compared.is_some(),
             format!(

@@ -303,7 +303,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
     /// It writes the token, closed, undoes the cordon, and says if it found the Machine deleted.
-    Tells,
+    Reports,
     /// … and says nothing of that.
     TellsNothing,
     /// It only undoes the cordon.
@@ -414,7 +414,7 @@ impl Report {
             barred: false,
             cordoned: self.cordoned,
             repair: self.repair,
-            wished: false,
+            by_request: false,
             not_compared: self.not_compared.then(|| NotCompared {
                 code: "AuthRejected".into(),
                 message: "no key fits".into(),
@@ -496,7 +496,7 @@ impl World {
             },
         ));
         world.read();
-        world.tell();
+        world.feed();
         world
     }
 
@@ -604,7 +604,7 @@ impl World {
         self.reading = Some(self.view());
     }
 
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn feed(&mut self) {
         let Some(view) = self.reading.take() else {
             return;
         };
@@ -879,8 +879,8 @@ impl World {
         let closes = close != Close::WritesNothing;
         let m = &mut self.machines[worker.who];
         let going = !m.exists || m.deleting;
-        if !m.exists || (going && worker.at == Step::ReadNode && close == Close::Tells) {
-            let tells = close == Close::Tells && m.phase == Phase::Closing;
+        if !m.exists || (going && worker.at == Step::ReadNode && close == Close::Reports) {
+            let tells = close == Close::Reports && m.phase == Phase::Closing;
             return Err(if tells {
                 Answer::Deleted
             } else {

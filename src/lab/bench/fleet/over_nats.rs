@@ -186,18 +186,18 @@ impl ScratchFolder {
 
     async fn until(&self, name: &str, says: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
-        while !self.said(name).contains(says) {
+        while !self.output_of(name).contains(says) {
             anyhow::ensure!(
                 begun.elapsed() < Duration::from_secs(60),
                 "{}",
-                self.said(name)
+                self.output_of(name)
             );
             tokio::time::sleep(POLL_EVERY).await;
         }
         Ok(())
     }
 
-    fn said(&self, name: &str) -> String {
+    fn output_of(&self, name: &str) -> String {
         std::fs::read_to_string(self.log(name)).unwrap_or_default()
     }
 }
@@ -237,7 +237,7 @@ impl Process {
             ended.is_none(),
             "{} ended: {}",
             self.name,
-            scratch.said(&self.name)
+            scratch.output_of(&self.name)
         );
         Ok(())
     }

@@ -350,12 +350,12 @@ impl Table {
             }
         }
         for interest in interests {
-            self.tell(&interest, event);
+            self.notify(&interest, event);
         }
     }
 
     /// Sends to all watchers of this interest; one that is gone or too slow is dropped.
-    fn tell(&mut self, interest: &Interest, event: &Arc<Event>) {
+    fn notify(&mut self, interest: &Interest, event: &Arc<Event>) {
         if let Some(senders) = self.watchers.get_mut(interest) {
             senders.retain(|s| s.try_send(event.clone()).is_ok());
             if senders.is_empty() {
@@ -459,7 +459,7 @@ impl Tx<'_> {
     /// Sends an old event once more to all who watch (scenario 42).
     pub fn repeat(&mut self, store: &'static str, event: &Arc<Event>) {
         if let Some(table) = self.inner.tables.get_mut(store) {
-            table.tell(&Interest::All, event);
+            table.notify(&Interest::All, event);
         }
     }
 

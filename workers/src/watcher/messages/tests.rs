@@ -159,9 +159,9 @@ impl Harness {
         messages.iter().map(line).collect()
     }
 
-    fn news(&mut self) -> Vec<String> {
+    fn changes(&mut self) -> Vec<String> {
         self.writer
-            .news(&mut self.view, &mut self.published)
+            .changes(&mut self.view, &mut self.published)
             .iter()
             .map(line)
             .collect()
@@ -194,20 +194,24 @@ fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() 
     harness.observe(node("n1", "win-1", 2));
     harness.observe(node("n2", "win-10", 3));
     harness.observe(node("n3", "win-", 4));
-    assert_eq!(harness.news(), ["a: Node n1 @2"]);
+    assert_eq!(harness.changes(), ["a: Node n1 @2"]);
     harness.view.lose(Kind::Node, "n2", 4);
-    assert_eq!(harness.news(), [""; 0], "nobody's");
+    assert_eq!(harness.changes(), [""; 0], "nobody's");
     harness.observe(ObservedObject::of(machine("b", 5, None, Some("win-1"))));
     assert_eq!(
-        harness.news(),
+        harness.changes(),
         ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]
     );
     harness.observe(ObservedObject::of(machine("b", 6, None, None)));
     let back = ["a: Node n1 @6", "b: Node n1 @6 gone", "b: Machine b @6!"];
-    assert_eq!(harness.news(), back, "it comes back above its own absence");
+    assert_eq!(
+        harness.changes(),
+        back,
+        "it comes back above its own absence"
+    );
     harness.view.lose(Kind::Node, "n1", 9);
-    assert_eq!(harness.news(), ["a: Node n1 @9 gone"]);
-    assert_eq!(harness.news(), [""; 0]);
+    assert_eq!(harness.changes(), ["a: Node n1 @9 gone"]);
+    assert_eq!(harness.changes(), [""; 0]);
 }
 
 #[test]
@@ -257,23 +261,23 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
         harness.observe(csr(uid, name, true, 2));
     }
     assert_eq!(
-        harness.news(),
+        harness.changes(),
         [""; 0],
         "no prefix, no case, no choice between two"
     );
     assert_eq!(harness.view.foreign_csrs(), 4);
     harness.observe(csr("r5", "win-1", true, 3));
     harness.observe(csr("r6", "win-4", true, 3));
-    assert_eq!(harness.news(), ["a: Csr r5 @3", "d: Csr r6 @3"]);
+    assert_eq!(harness.changes(), ["a: Csr r5 @3", "d: Csr r6 @3"]);
     harness.observe(csr("r5", "", false, 4));
-    assert_eq!(harness.news(), ["a: Csr r5 @4"]);
+    assert_eq!(harness.changes(), ["a: Csr r5 @4"]);
     harness.view.lose(Kind::Csr, "r5", 5);
-    assert_eq!(harness.news(), ["a: Csr r5 @5 gone"]);
+    assert_eq!(harness.changes(), ["a: Csr r5 @5 gone"]);
     harness
         .view
         .lose(Kind::Machine(MachineApi::OpenShift), "c", 6);
     assert_eq!(
-        harness.news(),
+        harness.changes(),
         ["b: Machine b @2!", "b: Csr r3 @2", "c: Machine c @6 gone"],
         "now there is only one"
     );
@@ -333,17 +337,17 @@ fn a_node_that_cannot_be_the_machines_is_none_of_its_facts() {
     foreign.windows_worker = false;
     harness.observe(ObservedObject::Node(foreign));
     assert_eq!(
-        harness.news(),
+        harness.changes(),
         [""; 0],
         "another system, or the control plane"
     );
     harness.observe(node("n1", "win-1", 3));
-    assert_eq!(harness.news(), ["a: Node n1 @3"]);
+    assert_eq!(harness.changes(), ["a: Node n1 @3"]);
     harness.observe(node("n2", "win-1", 4));
-    let news = harness.news();
+    let changes = harness.changes();
     assert!(
-        news.iter().all(|line| !line.contains("n2")),
-        "another UID under its name: {news:?}"
+        changes.iter().all(|line| !line.contains("n2")),
+        "another UID under its name: {changes:?}"
     );
 }
 
@@ -365,24 +369,24 @@ fn an_ignored_machine_starts_no_run_but_an_open_run_learns_of_it() {
             .eq(["b: Machine b @1"])
     );
     harness.observe(ObservedObject::of(machine("a", 2, None, None)));
-    assert_eq!(harness.news(), ["a: Machine a @2!"]);
+    assert_eq!(harness.changes(), ["a: Machine a @2!"]);
     assert_eq!(harness.writer.started, ["a"]);
 }
 
 #[test]
-fn late_and_repeated_events_are_no_news() {
+fn late_and_repeated_events_change_nothing() {
     let mut harness = Harness::new(&[]);
     harness.observe(ObservedObject::of(machine("a", 5, None, None)));
     harness.everything();
     harness.observe(ObservedObject::of(machine("a", 4, Some("old"), None)));
     harness.observe(ObservedObject::of(machine("a", 5, None, None)));
-    assert_eq!(harness.news(), [""; 0]);
+    assert_eq!(harness.changes(), [""; 0]);
     harness
         .view
         .lose(Kind::Machine(MachineApi::OpenShift), "a", 6);
-    assert_eq!(harness.news(), ["a: Machine a @6 gone"]);
+    assert_eq!(harness.changes(), ["a: Machine a @6 gone"]);
     harness.observe(ObservedObject::of(machine("a", 5, None, None)));
-    assert_eq!(harness.news(), [""; 0], "the deleted stay deleted");
+    assert_eq!(harness.changes(), [""; 0], "the deleted stay deleted");
 }
 
 #[test]
@@ -482,10 +486,10 @@ fn a_changed_template_reaches_the_runs_of_its_machines_and_no_other() {
     assert_eq!(differences_in(&all), ["old: ", "other: "]);
     let mut next = |observed: Option<ObservedObject>| {
         observed.into_iter().for_each(|it| harness.observe(it));
-        let news = harness
+        let changes = harness
             .writer
-            .news(&mut harness.view, &mut harness.published);
-        differences_in(&news)
+            .changes(&mut harness.view, &mut harness.published);
+        differences_in(&changes)
     };
     let image = "spec.providerSpec.value.ami.id";
     assert_eq!(
@@ -562,7 +566,7 @@ fn a_machine_that_its_set_does_not_select_has_no_owner() {
     let told = |harness: &mut Harness| {
         let mut messages = harness
             .writer
-            .news(&mut harness.view, &mut harness.published);
+            .changes(&mut harness.view, &mut harness.published);
         messages.extend(
             harness
                 .writer
@@ -617,13 +621,13 @@ fn settings_go_to_runs_and_rollout_once() {
         ..PoolSettings::default()
     };
     assert!(harness.writer.set_pool(paused, 3));
-    let news: Vec<_> = harness
+    let changes: Vec<_> = harness
         .writer
-        .pool_news(&harness.view, &mut harness.published)
+        .pool_changes(&harness.view, &mut harness.published)
         .iter()
         .map(line)
         .collect();
-    assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
+    assert_eq!(changes, ["windows: Pool windows @4!", "a: Pool windows @4"]);
 }
 
 /// dormer was off: a Node has gone, and the pool is not paused any more. The rollout grants nothing before the machine's
@@ -663,13 +667,13 @@ fn settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list() {
     harness.writer.set_pool(PoolSettings::default(), 4);
     harness.everything();
     harness.writer.set_pool(paused(), 10);
-    let news = harness
+    let changes = harness
         .writer
-        .pool_news(&harness.view, &mut harness.published);
-    let news: Vec<_> = news.iter().map(line).collect();
+        .pool_changes(&harness.view, &mut harness.published);
+    let changes: Vec<_> = changes.iter().map(line).collect();
     assert!(
-        news.contains(&"windows: Pool windows @10!".to_owned()),
-        "{news:?}"
+        changes.contains(&"windows: Pool windows @10!".to_owned()),
+        "{changes:?}"
     );
 }
 
@@ -682,7 +686,7 @@ fn two_machines_of_one_node_name_are_both_reported() {
     let told = |harness: &mut Harness| {
         let messages = harness
             .writer
-            .news(&mut harness.view, &mut harness.published);
+            .changes(&mut harness.view, &mut harness.published);
         let mut told = Vec::new();
         for message in messages {
             if let Inbound::Observed(Observation {
@@ -709,7 +713,7 @@ fn two_machines_of_one_node_name_are_both_reported() {
 fn conditions_of(harness: &mut Harness, uid: &str) -> Option<Vec<String>> {
     let messages = harness
         .writer
-        .news(&mut harness.view, &mut harness.published);
+        .changes(&mut harness.view, &mut harness.published);
     messages.into_iter().find_map(|message| match message.body {
         Inbound::Observed(Observation {
             fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
@@ -739,7 +743,7 @@ fn a_request_by_somebody_who_may_not_ask_is_a_condition_until_the_node_is_there(
         harness.observe(strange(uid, "win-1", true, 3));
     }
     harness.observe(strange("r6", "win-9", true, 3));
-    assert_eq!(harness.news(), [""; 0]);
+    assert_eq!(harness.changes(), [""; 0]);
     // After a denial or deletion the next one is reported, and then none.
     harness.observe(strange("r2", "", false, 4));
     assert_eq!(conditions_of(&mut harness, "a"), said("r3"));

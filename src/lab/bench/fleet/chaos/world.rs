@@ -320,7 +320,7 @@ impl World {
             };
             let Some(machine) = self.machines.get(&uid) else {
                 if self.published.remove(&uid).is_some() {
-                    self.tell(&run, object("Machine", &uid), None);
+                    self.send_fact(&run, object("Machine", &uid), None);
                 }
                 continue;
             };
@@ -329,7 +329,7 @@ impl World {
                 .published
                 .insert(uid, wanted.clone())
                 .unwrap_or_default();
-            self.tell_differences(&run, &known, wanted);
+            self.send_differences(&run, &known, wanted);
         }
         if !std::mem::take(&mut self.owners_dirty) {
             return;
@@ -337,26 +337,26 @@ impl World {
         let wanted = self.about_rollout(settings);
         let known = std::mem::replace(&mut self.published_rollout, wanted.clone());
         let rollout = self.rollout.clone();
-        self.tell_differences(&rollout, &known, wanted);
+        self.send_differences(&rollout, &known, wanted);
     }
 
-    fn tell_differences(
+    fn send_differences(
         &mut self,
         run: &RunId,
         known: &BTreeMap<ObjectRef, Fact>,
         wanted: BTreeMap<ObjectRef, Fact>,
     ) {
         for gone in known.keys().filter(|object| !wanted.contains_key(*object)) {
-            self.tell(run, gone.clone(), None);
+            self.send_fact(run, gone.clone(), None);
         }
         for (object, fact) in wanted {
             if known.get(&object) != Some(&fact) {
-                self.tell(run, object, Some(fact));
+                self.send_fact(run, object, Some(fact));
             }
         }
     }
 
-    fn tell(&mut self, run: &RunId, object: ObjectRef, fact: Option<Fact>) {
+    fn send_fact(&mut self, run: &RunId, object: ObjectRef, fact: Option<Fact>) {
         self.resource += 1;
         let version = Version {
             epoch: Epoch(1),

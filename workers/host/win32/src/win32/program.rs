@@ -42,7 +42,7 @@ const FAILED: u8 = 1;
 /// ends the whole process, so that nothing of it goes on under a later fence.
 pub fn serve(call: Call) -> ExitCode {
     let output = Output::new(std::io::stdout());
-    tell_of_panics(call.clone(), output.clone());
+    report_panics(call.clone(), output.clone());
     let host = watched(call.clone(), output.clone());
     let well = wire::serve(call, std::io::stdin(), &output, host);
     ExitCode::from(if well { 0 } else { FAILED })
@@ -57,7 +57,7 @@ pub fn watched(call: Call, output: Output<Stdout>) -> Watched<Win32> {
 }
 
 /// A panic is an answer, too; the process aborts after it.
-fn tell_of_panics(call: Call, output: Output<Stdout>) {
+fn report_panics(call: Call, output: Output<Stdout>) {
     std::panic::set_hook(Box::new(move |panic| {
         output.answer(&wire::broken(
             &call,
