@@ -15,7 +15,7 @@ use std::{process::ExitCode, sync::LazyLock};
 const COMMIT: Option<&str> = option_env!("DORMER_COMMIT");
 
 /// The build in words, as `dormer --version` prints it after the name.
-pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| Version::of_this_build().text());
+pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| BuildVersion::of_this_build().text());
 
 /// Arguments of `dormer version`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ impl VersionArgs {
     }
 
     fn text(&self) -> Result<String, Failure> {
-        let version = Version::of_this_build();
+        let version = BuildVersion::of_this_build();
         let programs = self.output.for_programs(&version)?;
         Ok(programs.unwrap_or_else(|| format!("dormer {}", version.text())))
     }
@@ -42,7 +42,7 @@ impl VersionArgs {
 /// A build, and the formats that it knows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct BuildVersion {
     version: &'static str,
     /// `None`: the build was not told.
     commit: Option<&'static str>,
@@ -65,7 +65,7 @@ struct Schemas {
     converge_document: u32,
 }
 
-impl Version {
+impl BuildVersion {
     fn of_this_build() -> Self {
         let features = [
             ("demo", cfg!(feature = "demo")),
@@ -121,7 +121,7 @@ impl Version {
 
 /// This build for programs.
 pub(crate) fn json() -> serde_json::Value {
-    serde_json::to_value(Version::of_this_build()).unwrap_or_default()
+    serde_json::to_value(BuildVersion::of_this_build()).unwrap_or_default()
 }
 
 /// Processor, system and C library that the program was built for, such as `x86_64-linux-musl`.

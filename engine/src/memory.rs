@@ -18,11 +18,11 @@ use std::{
 pub struct MemoryStore {
     incarnation: Incarnation,
     // A lock instead of a task: every critical section is a few map operations without an await.
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemoryState {
     runs: BTreeMap<RunId, StoredRun>,
     revision: u64,
     epoch: u64,
@@ -58,13 +58,13 @@ impl MemoryStore {
         Epoch(inner.epoch)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A panic elsewhere cannot have left a half-done map operation.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl MemoryState {
     fn append(&mut self, append: Append) -> Result<Revision, AppendError> {
         let found = self.runs.get(&append.run).map(|kept| kept.revision);
         let fits = match append.expected {

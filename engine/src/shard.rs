@@ -85,7 +85,7 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
 }
 
 /// Run during a turn.
-struct Open<W: Workflow> {
+struct OpenRun<W: Workflow> {
     /// The run. `None`: it does not exist yet.
     run: Option<Run<W>>,
     revision: Option<Revision>,
@@ -292,7 +292,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Step 1: takes the runs from memory or the store. Outstanding work of those read is carried out.
-    async fn load(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
+    async fn load(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, OpenRun<W>>, StoreError> {
         let mut open = BTreeMap::new();
         let mut absent = Vec::new();
         for run in runs {
@@ -304,7 +304,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                     let fresh = self.ports.history().exclusive();
                     open.insert(
                         run.clone(),
-                        Open {
+                        OpenRun {
                             run: Some(cached),
                             revision: Some(revision),
                             fresh,
@@ -333,7 +333,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Reads runs from the store's leader. A run whose record this build cannot read is left out.
-    async fn reload(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
+    async fn reload(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, OpenRun<W>>, StoreError> {
         if runs.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -345,7 +345,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             let checked = self.cache.check(run, found);
             checked.map_err(|what| self.ports.history().contradiction(what))?;
             let Some(stored) = stored else {
-                let absent = Open {
+                let absent = OpenRun {
                     run: None,
                     revision: None,
                     fresh: true,
@@ -372,7 +372,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         run: &RunId,
         stored: &Stored,
-    ) -> Result<Option<(Open<W>, EffectBatch)>, Fault> {
+    ) -> Result<Option<(OpenRun<W>, EffectBatch)>, Fault> {
         let Stored { bytes, revision } = stored;
         // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
         if let Err(why) = self.believe(run, bytes)
@@ -400,7 +400,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         if enforced(Fence::Outstanding) {
             outstanding.add(&read, Effects::outstanding(&read));
         }
-        let opened = Open {
+        let opened = OpenRun {
             run: Some(read),
             revision: Some(*revision),
             fresh: true,

@@ -216,7 +216,7 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
 }
 
 /// State of one reader.
-struct Reader {
+struct ChangesReader {
     api: Arc<Api>,
     receiver: Receiver<Arc<Change>>,
     /// Parts of the full state that are not sent yet.
@@ -224,7 +224,7 @@ struct Reader {
 }
 
 fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    stream::unfold(None, move |reader: Option<Reader>| {
+    stream::unfold(None, move |reader: Option<ChangesReader>| {
         let api = Arc::clone(&api);
         async move {
             let mut reader = match reader {
@@ -238,9 +238,9 @@ fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send
 }
 
 /// Subscribes before it reads the full state, so that no change is lost between the two.
-async fn begin(api: Arc<Api>) -> Option<Reader> {
+async fn begin(api: Arc<Api>) -> Option<ChangesReader> {
     let receiver = api.changes.join(&api).await;
-    let mut reader = Reader {
+    let mut reader = ChangesReader {
         api,
         receiver,
         whole: VecDeque::new(),
@@ -249,7 +249,7 @@ async fn begin(api: Arc<Api>) -> Option<Reader> {
     Some(reader)
 }
 
-impl Reader {
+impl ChangesReader {
     /// Queues the full state: a `reset`, every run, and `complete`. `None`: the store does not answer. The stream
     /// then ends, and the browser reconnects.
     async fn send_everything(&mut self) -> Option<()> {

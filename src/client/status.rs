@@ -68,7 +68,7 @@ struct Screen<'a> {
     serving: u64,
     causes: Vec<Cause<'a>>,
     rollouts: Vec<RolloutLine<'a>>,
-    versions: Vec<Version>,
+    versions: Vec<ProgramVersion>,
     dead_letters: usize,
 }
 
@@ -106,7 +106,7 @@ struct RolloutLine<'a> {
 
 /// Machines with one version.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Version {
+struct ProgramVersion {
     version: String,
     machines: usize,
     /// Machines that should carry it.
@@ -295,7 +295,7 @@ impl StatusAnswers {
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
             lines.extend(versions.iter().map(|it| {
-                let Version {
+                let ProgramVersion {
                     version,
                     machines,
                     desired,
@@ -459,7 +459,7 @@ fn machines_text(count: usize) -> String {
 }
 
 /// Machines by the version that they carry. A machine that goes is to carry none any more: the one in its place is.
-fn versions(machines: &[Machine]) -> Vec<Version> {
+fn versions(machines: &[Machine]) -> Vec<ProgramVersion> {
     let replaced = numbers::replaced(machines);
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for machine in machines {
@@ -471,7 +471,7 @@ fn versions(machines: &[Machine]) -> Vec<Version> {
             counts.entry(version).or_default().1 += 1;
         }
     }
-    let version = |(version, (machines, desired)): (&str, (usize, usize))| Version {
+    let version = |(version, (machines, desired)): (&str, (usize, usize))| ProgramVersion {
         version: version.to_owned(),
         machines,
         desired,

@@ -191,13 +191,13 @@ impl Pen {
 }
 
 /// Row of the tree before it is drawn.
-struct Row {
+struct TimelineRow {
     label: String,
     from: u64,
     to: u64,
     cell: char,
     note: String,
-    below: Vec<Row>,
+    below: Vec<TimelineRow>,
 }
 
 /// Tree of an episode, in a terminal with so many columns.
@@ -216,7 +216,7 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
         episode.to.map_or_else(|| "now".to_owned(), moment),
         episode.ending(),
     );
-    let rows: Vec<Row> = episode
+    let rows: Vec<TimelineRow> = episode
         .phases
         .iter()
         .map(|it| phase(it, now, pen))
@@ -255,7 +255,12 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
 }
 
 /// Collects every row with its label and the tree's lines before it.
-fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &'a Row)>) {
+fn list<'a>(
+    rows: &'a [TimelineRow],
+    before: &str,
+    pen: &Pen,
+    lines: &mut Vec<(String, &'a TimelineRow)>,
+) {
     for (at, row) in rows.iter().enumerate() {
         let last = at + 1 == rows.len();
         let label = format!(
@@ -269,10 +274,10 @@ fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &
     }
 }
 
-fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
+fn phase(phase: &Phase, now: u64, pen: &Pen) -> TimelineRow {
     let to = phase.to.unwrap_or(now);
     let below = tasks(&phase.tasks, now, pen);
-    Row {
+    TimelineRow {
         label: phase.label(),
         from: phase.from,
         to,
@@ -283,7 +288,7 @@ fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
 }
 
 /// One row per task. Of many consecutive tasks of one name, the middle ones share one row.
-fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
+fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<TimelineRow> {
     let mut rows = Vec::new();
     for alike in tasks.chunk_by(|one, other| one.name == other.name) {
         if alike.len() <= ALIKE_MAX {
@@ -294,7 +299,7 @@ fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
         let (middle, last) = rest.split_at(rest.len() - 2);
         rows.extend(first.iter().map(|it| task(it, now, pen)));
         let to = middle.last().and_then(|it| it.to).unwrap_or(now);
-        rows.push(Row {
+        rows.push(TimelineRow {
             label: format!("{} {} more {}", pen.more, middle.len(), alike[0].name),
             from: middle.first().map_or(now, |it| it.from),
             to,
@@ -308,7 +313,7 @@ fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
 }
 
 /// One row for a task with one attempt; otherwise one row per attempt and per wait.
-fn task(task: &Task, now: u64, pen: &Pen) -> Row {
+fn task(task: &Task, now: u64, pen: &Pen) -> TimelineRow {
     let label = format!("{} {}", task.name, task.id);
     let to = task.to.unwrap_or(now);
     match task.attempts.as_slice() {
@@ -323,7 +328,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
                 let rows = some
                     .iter()
                     .flat_map(|it| with_wait(it, attempts, to, now, pen));
-                rows.collect::<Vec<Row>>()
+                rows.collect::<Vec<TimelineRow>>()
             };
             let below = match attempts {
                 [first, middle @ .., one_but_last, last] if attempts.len() > ALIKE_MAX => {
@@ -334,7 +339,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
                 }
                 all => rows(all),
             };
-            Row {
+            TimelineRow {
                 label,
                 from: task.from,
                 to,
@@ -347,9 +352,9 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
 }
 
 /// One row for many attempts and the waits between them.
-fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> Row {
+fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> TimelineRow {
     let last = attempts.last();
-    Row {
+    TimelineRow {
         label: format!("{} {} more attempts", pen.more, attempts.len()),
         from: attempts.first().map_or(to, |it| it.from),
         to,
@@ -366,7 +371,7 @@ fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> Row {
     }
 }
 
-fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> Vec<Row> {
+fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> Vec<TimelineRow> {
     let mut rows = vec![attempt(it, now, pen)];
     if let (Some(from), Some(due)) = (it.to, it.wait) {
         let next = all
@@ -379,7 +384,7 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
         } else {
             ""
         };
-        rows.push(Row {
+        rows.push(TimelineRow {
             label: "wait".into(),
             from,
             to,
@@ -391,7 +396,7 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
     rows
 }
 
-fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
+fn attempt(it: &Attempt, now: u64, pen: &Pen) -> TimelineRow {
     let mut note = it.result_text().to_owned();
     if let Some(worker) = &it.worker {
         note += &format!(" by worker {worker}");
@@ -399,7 +404,7 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
     if let Some(detail) = &it.detail {
         note += &format!(": {detail}");
     }
-    Row {
+    TimelineRow {
         label: format!("attempt {}", it.attempt),
         from: it.from,
         to: it.to.unwrap_or(now),
@@ -411,7 +416,7 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
 
 /// Bar of the row within the episode, to scale, at least one cell wide. A bar that does not reach its row's end shows that
 /// in its last cell.
-fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
+fn bar(row: &TimelineRow, (from, to): (u64, u64), pen: &Pen) -> String {
     let whole = to.saturating_sub(from).max(1) as f64;
     let column = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
     let begin = (column(row.from).floor() as usize).min(pen.width - 1);

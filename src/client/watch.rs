@@ -91,7 +91,7 @@ impl Watch {
         let server = self.to.server()?;
         self.filter.check_pool(&server).await?;
         self.check_name(&server).await?;
-        let mut view = View::new(&self);
+        let mut view = WatchView::new(&self);
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
         loop {
@@ -183,7 +183,7 @@ fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
 }
 
 /// State of the table.
-struct View<'a> {
+struct WatchView<'a> {
     watch: &'a Watch,
     /// Runs by id, with the time of arrival.
     known: BTreeMap<String, (Instant, AnyRun)>,
@@ -194,7 +194,7 @@ struct View<'a> {
     stale: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> WatchView<'a> {
     fn new(watch: &'a Watch) -> Self {
         let people = matches!(watch.to.output, Output::Table | Output::Wide);
         let redraws = people && std::io::stdout().is_terminal();
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn a_change_that_this_build_cannot_read_ends_the_watch() {
         let watch = watch(&[]);
-        let mut view = View::new(&watch);
+        let mut view = WatchView::new(&watch);
         let event = |kind: &str, data: Value| Event {
             kind: kind.into(),
             data: data.to_string(),

@@ -2,7 +2,7 @@
 
 use super::{
     PageContent, Snapshot,
-    item::{Column, Item, STATES},
+    item::{Item, ItemColumn, STATES},
     page::{
         Section, Weight, bar, busy, button_for_all, capital, command, or_dash, pager, query,
         short_version, since, state,
@@ -145,13 +145,13 @@ impl Filter {
     }
 
     /// Column of the order, and whether it is reversed.
-    fn order(&self) -> (Option<Column>, bool) {
+    fn order(&self) -> (Option<ItemColumn>, bool) {
         let sort = self.sort.as_deref().unwrap_or_default();
         let (id, down) = match sort.strip_prefix('-') {
             Some(id) => (id, true),
             None => (sort, false),
         };
-        (Column::of_id(id), down)
+        (ItemColumn::of_id(id), down)
     }
 
     /// URL of the list with this `state`, `page` and `sort` instead of its own.
@@ -427,7 +427,7 @@ fn list(all: &[Item], filter: &Filter) -> Markup {
         @if !taken.is_empty() {
             div.card.flush {
                 table.machines {
-                    thead { tr { @for column in Column::ALL { (heading(filter, column)) } th { "Cause or activity" } } }
+                    thead { tr { @for column in ItemColumn::ALL { (heading(filter, column)) } th { "Cause or activity" } } }
                     tbody { @for item in part { (row(item)) } }
                 }
                 (pager("Pages of machines", page, pages, address))
@@ -443,7 +443,7 @@ fn list(all: &[Item], filter: &Filter) -> Markup {
 }
 
 /// Heading of a column: a first click sorts, a second one reverses the order.
-fn heading(filter: &Filter, (column, id, name): (Column, &str, &str)) -> Markup {
+fn heading(filter: &Filter, (column, id, name): (ItemColumn, &str, &str)) -> Markup {
     let (chosen, down) = filter.order();
     let here = chosen == Some(column);
     let sorted = here.then_some(if down { "descending" } else { "ascending" });
@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_heading_sorts_and_then_reverses_the_order() {
-        let column = (Column::Since, "since", "Since");
+        let column = (ItemColumn::Since, "since", "Since");
         let shown = |sort: &str| {
             heading(&filter_of(&[("sort", sort), ("pool", "p")]), column).into_string()
         };

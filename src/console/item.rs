@@ -22,7 +22,7 @@ pub(super) const STATES: [MachineState; 8] = [
 
 /// Column by which the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Column {
+pub(super) enum ItemColumn {
     Name,
     State,
     Since,
@@ -30,7 +30,7 @@ pub(super) enum Column {
     Node,
 }
 
-impl Column {
+impl ItemColumn {
     pub(super) const ALL: [(Self, &'static str, &'static str); 5] = [
         (Self::Name, "name", "Machine"),
         (Self::State, "state", "State"),
@@ -79,15 +79,15 @@ impl Item {
     }
 
     /// Order of the list: by `column` or, without one, machines in trouble first, then by state, then by name.
-    pub(super) fn order(&self, other: &Self, column: Option<Column>) -> Ordering {
+    pub(super) fn order(&self, other: &Self, column: Option<ItemColumn>) -> Ordering {
         let (one, two) = (&self.machine, &other.machine);
         let by = match column {
             None => self.rank().cmp(&other.rank()),
-            Some(Column::Name) => Ordering::Equal,
-            Some(Column::State) => state_rank(one).cmp(&state_rank(two)),
-            Some(Column::Since) => one.status.since_seconds.cmp(&two.status.since_seconds),
-            Some(Column::Version) => one.version.cmp(&two.version),
-            Some(Column::Node) => one.node.cmp(&two.node),
+            Some(ItemColumn::Name) => Ordering::Equal,
+            Some(ItemColumn::State) => state_rank(one).cmp(&state_rank(two)),
+            Some(ItemColumn::Since) => one.status.since_seconds.cmp(&two.status.since_seconds),
+            Some(ItemColumn::Version) => one.version.cmp(&two.version),
+            Some(ItemColumn::Node) => one.node.cmp(&two.node),
         };
         by.then_with(|| one.name.cmp(&two.name))
     }
@@ -174,9 +174,9 @@ mod tests {
         };
         items.sort_by(|one, two| one.order(two, None));
         assert_eq!(names(&items), ["silent", "asked", "boots", "serves"]);
-        items.sort_by(|one, two| one.order(two, Some(Column::Since)));
+        items.sort_by(|one, two| one.order(two, Some(ItemColumn::Since)));
         assert_eq!(names(&items), ["asked", "serves", "boots", "silent"]);
-        items.sort_by(|one, two| one.order(two, Some(Column::Name)));
+        items.sort_by(|one, two| one.order(two, Some(ItemColumn::Name)));
         assert_eq!(names(&items), ["asked", "boots", "serves", "silent"]);
     }
 

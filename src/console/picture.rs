@@ -84,7 +84,7 @@ struct Bar {
     title: String,
 }
 
-struct Row {
+struct AttemptRow {
     label: String,
     below: bool,
     from: u64,
@@ -114,7 +114,7 @@ pub(super) fn legend() -> Markup {
 pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let to = episode.to.unwrap_or(now).max(episode.from + 1);
     let scale = (episode.from, episode.scale_end(now));
-    let mut rows: Vec<Row> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
+    let mut rows: Vec<AttemptRow> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
     let left_out = rows.len().saturating_sub(ROWS_MAX);
     rows.truncate(ROWS_MAX);
     let height = AXIS + rows.len() * ROW;
@@ -175,7 +175,7 @@ fn short(ms: u64) -> String {
     span(ms / 1_000)
 }
 
-fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
+fn bars(row: &AttemptRow, y: usize, within: (u64, u64)) -> Markup {
     html! {
         @for bar in row.bars.iter().take(BARS_MAX) {
             @let (begin, end) = (fraction(bar.from, within), fraction(bar.to, within));
@@ -187,7 +187,7 @@ fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
     }
 }
 
-fn phase(phase: &Phase, end: u64) -> Vec<Row> {
+fn phase(phase: &Phase, end: u64) -> Vec<AttemptRow> {
     let label = phase.label();
     let to = phase.to.unwrap_or(end);
     let title = format!("{label}, {}", lasted(phase.from, to));
@@ -197,7 +197,7 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
         to,
         title,
     };
-    let mut rows = vec![Row {
+    let mut rows = vec![AttemptRow {
         label,
         below: false,
         from: phase.from,
@@ -215,7 +215,7 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
 }
 
 /// Consecutive tasks of one name as one row.
-fn tasks(alike: &[Task], end: u64) -> Row {
+fn tasks(alike: &[Task], end: u64) -> AttemptRow {
     let name = alike.first().map_or("", |task| task.name.as_str());
     let label = match alike {
         [one] if one.attempts_made() < 2 => name.to_owned(),
@@ -225,7 +225,7 @@ fn tasks(alike: &[Task], end: u64) -> Row {
     let from = alike.first().map_or(end, |task| task.from);
     let to = alike.last().and_then(|task| task.to).unwrap_or(end);
     let bars = alike.iter().flat_map(|task| tried(task, end)).collect();
-    Row {
+    AttemptRow {
         label,
         below: true,
         from,

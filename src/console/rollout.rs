@@ -170,7 +170,7 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
 fn machines(rollout: &Rollout) -> Markup {
     let (vacant, holders): (Vec<&Slot>, Vec<&Slot>) =
         rollout.slots.iter().partition(|slot| slot.vacant);
-    let queue = rollout.queue.iter().map(|waiting| Row {
+    let queue = rollout.queue.iter().map(|waiting| MemberRow {
         uid: &waiting.uid,
         name: &waiting.name,
         cells: [
@@ -178,12 +178,12 @@ fn machines(rollout: &Rollout) -> Markup {
             html! { (if waiting.away { "yes" } else { "no" }) },
         ],
     });
-    let away = rollout.away.iter().map(|away| Row {
+    let away = rollout.away.iter().map(|away| MemberRow {
         uid: &away.uid,
         name: &away.name,
         cells: [html! { (away_text(&away.why)) }],
     });
-    let gaps = rollout.gaps.iter().map(|gap| Row {
+    let gaps = rollout.gaps.iter().map(|gap| MemberRow {
         uid: &gap.uid,
         name: &gap.name,
         cells: [
@@ -203,7 +203,7 @@ fn machines(rollout: &Rollout) -> Markup {
 
 /// List of slots of the lease.
 fn slots(slots: &[&Slot], title: &str) -> Markup {
-    let rows = slots.iter().map(|slot| Row {
+    let rows = slots.iter().map(|slot| MemberRow {
         uid: &slot.holder,
         name: &slot.name,
         cells: [
@@ -224,7 +224,7 @@ fn away_text(why: &OpenEnum<Unavailable>) -> &str {
 }
 
 /// Row of a list: a machine, and a cell for each further column.
-struct Row<'a, const COLUMNS: usize> {
+struct MemberRow<'a, const COLUMNS: usize> {
     uid: &'a str,
     name: &'a str,
     cells: [Markup; COLUMNS],
@@ -234,7 +234,7 @@ struct Row<'a, const COLUMNS: usize> {
 fn list<'a, const COLUMNS: usize>(
     title: &str,
     columns: [&str; COLUMNS],
-    rows: impl ExactSizeIterator<Item = Row<'a, COLUMNS>>,
+    rows: impl ExactSizeIterator<Item = MemberRow<'a, COLUMNS>>,
 ) -> Markup {
     let count = rows.len();
     html! {
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_list_names_its_columns_and_counts_what_it_leaves_out() {
         let slots: Vec<Slot> = (0..61).map(|token| slot(token, "win")).collect();
-        let rows = slots.iter().map(|slot| Row {
+        let rows = slots.iter().map(|slot| MemberRow {
             uid: &slot.holder,
             name: &slot.name,
             cells: [html! { (slot.token) }, time(slot.since)],

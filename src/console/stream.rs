@@ -40,7 +40,7 @@ pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
 }
 
 /// State of one browser's stream.
-struct Reader {
+struct PageReader {
     console: Arc<Console>,
     page: Page,
     snapshots: Receiver<Option<Snapshot>>,
@@ -72,7 +72,7 @@ fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     let snapshots = console.snapshots.follow(&console.api);
     let commands = console.api.live().subscribe();
-    let reader = Reader {
+    let reader = PageReader {
         console,
         page,
         snapshots,
@@ -85,7 +85,7 @@ fn events(
     })
 }
 
-impl Reader {
+impl PageReader {
     /// Next event. `None`: dormer shuts down.
     async fn next(&mut self) -> Option<Bytes> {
         loop {

@@ -24,7 +24,7 @@ pub(super) struct Finding {
 type ObjectProblem = (String, String);
 
 /// Row of the table.
-struct Row {
+struct CheckRow {
     code: &'static str,
     severity: Severity,
     judge: fn(&Survey) -> Vec<ObjectProblem>,
@@ -33,8 +33,8 @@ struct Row {
 }
 
 /// The way in which `OBJECT` is written in a command.
-const TABLE: &[Row] = &[
-    Row {
+const TABLE: &[CheckRow] = &[
+    CheckRow {
         code: "Unread",
         severity: Severity::Error,
         judge: |it| {
@@ -43,7 +43,7 @@ const TABLE: &[Row] = &[
         },
         todo: "give the kubeconfig's account the right to read it, and run the command again",
     },
-    Row {
+    CheckRow {
         code: "NoWmcoNode",
         severity: Severity::Warning,
         judge: |it| {
@@ -57,7 +57,7 @@ const TABLE: &[Row] = &[
         },
         todo: "install dormer: docs/install.md; to see the nodes: kubectl get nodes -l kubernetes.io/os=windows",
     },
-    Row {
+    CheckRow {
         code: "NodeUnfinished",
         severity: Severity::Error,
         judge: |it| {
@@ -72,7 +72,7 @@ const TABLE: &[Row] = &[
         todo: "let WMCO finish it, or delete its Machine; to see why it does not: kubectl -n WMCO logs \
                deployment/windows-machine-config-operator",
     },
-    Row {
+    CheckRow {
         code: "NodeUpgrading",
         severity: Severity::Error,
         judge: |it| {
@@ -82,7 +82,7 @@ const TABLE: &[Row] = &[
         },
         todo: "wait until WMCO has finished: kubectl get nodes -l windowsmachineconfig.openshift.io/upgrading=true",
     },
-    Row {
+    CheckRow {
         code: "VersionsDiffer",
         severity: Severity::Error,
         judge: |it| {
@@ -101,7 +101,7 @@ const TABLE: &[Row] = &[
         todo: "let WMCO bring all nodes to one version: kubectl get nodes -l kubernetes.io/os=windows -o \
                custom-columns='NODE:.metadata.name,VERSION:.metadata.annotations.windowsmachineconfig\\.openshift\\.io/version'",
     },
-    Row {
+    CheckRow {
         code: "RebootRequired",
         severity: Severity::Error,
         judge: |it| {
@@ -113,7 +113,7 @@ const TABLE: &[Row] = &[
         todo: "let WMCO reboot it, while WMCO still runs; it is done when the annotation is gone: kubectl get node OBJECT -o \
                yaml",
     },
-    Row {
+    CheckRow {
         code: "NodeNotReady",
         severity: Severity::Error,
         judge: |it| {
@@ -123,7 +123,7 @@ const TABLE: &[Row] = &[
         },
         todo: "mend it first, so that a fault from before is not taken for one of the move: kubectl describe node OBJECT",
     },
-    Row {
+    CheckRow {
         code: "NodeCordoned",
         severity: Severity::Warning,
         judge: |it| {
@@ -134,7 +134,7 @@ const TABLE: &[Row] = &[
         },
         todo: "kubectl uncordon OBJECT",
     },
-    Row {
+    CheckRow {
         code: "KeyAbsent",
         severity: Severity::Error,
         judge: |it| {
@@ -147,7 +147,7 @@ const TABLE: &[Row] = &[
         },
         todo: "kubectl -n DORMER create secret generic cloud-private-key --from-file=private-key.pem=KEYFILE",
     },
-    Row {
+    CheckRow {
         code: "KeyUnusable",
         severity: Severity::Error,
         judge: |it| {
@@ -162,7 +162,7 @@ const TABLE: &[Row] = &[
                while WMCO runs: kubectl -n WMCO create secret generic cloud-private-key \
                --from-file=private-key.pem=KEYFILE --dry-run=client -o yaml | kubectl apply -f -",
     },
-    Row {
+    CheckRow {
         code: "KeyCopiesDiffer",
         severity: Severity::Error,
         judge: |it| {
@@ -178,7 +178,7 @@ const TABLE: &[Row] = &[
         },
         todo: "kubectl -n DORMER delete secret cloud-private-key, and copy it again: dormer migrate next -n DORMER",
     },
-    Row {
+    CheckRow {
         code: "HashDiffers",
         severity: Severity::Error,
         judge: |it| {
@@ -195,7 +195,7 @@ const TABLE: &[Row] = &[
         },
         todo: "let WMCO finish the change of the key: kubectl -n openshift-machine-api get machines -w",
     },
-    Row {
+    CheckRow {
         code: "NodeWithoutMachine",
         severity: Severity::Error,
         judge: |it| {
@@ -207,7 +207,7 @@ const TABLE: &[Row] = &[
         todo: "find out whose it is before you go on; dormer takes over nodes with a Machine, and entries of \
                windows-instances: kubectl get node OBJECT --show-labels",
     },
-    Row {
+    CheckRow {
         code: "InstancesNotCopied",
         severity: Severity::Error,
         judge: |it| {
@@ -228,7 +228,7 @@ const TABLE: &[Row] = &[
         todo: "install with ownHosts=true, and copy the ConfigMap; it stays in WMCO's namespace, too: kubectl -n WMCO get \
                configmap windows-instances -o yaml | sed 's/namespace: .*/namespace: DORMER/' | kubectl apply -f -",
     },
-    Row {
+    CheckRow {
         code: "ServicesAbsent",
         severity: Severity::Error,
         judge: |it| {
@@ -252,7 +252,7 @@ const TABLE: &[Row] = &[
         todo: "bring it back from a backup, or let WMCO write it again (it does when it starts): kubectl -n WMCO get \
                configmaps",
     },
-    Row {
+    CheckRow {
         code: "DaemonAccountAbsent",
         severity: Severity::Warning,
         judge: |it| match it.still_wmco().next().is_some() && !it.daemon_account {
@@ -267,7 +267,7 @@ const TABLE: &[Row] = &[
         },
         todo: "upgrade the nodes with dormer soon, or let WMCO write it again: kubectl -n WMCO get serviceaccounts",
     },
-    Row {
+    CheckRow {
         code: "PoolNotPaused",
         severity: Severity::Error,
         judge: |it| {
@@ -282,7 +282,7 @@ const TABLE: &[Row] = &[
         todo: "kubectl -n DORMER patch windowspool windows --type merge -p \
                '{\"spec\":{\"paused\":true,\"approval\":\"Manual\"}}'",
     },
-    Row {
+    CheckRow {
         code: "PoolRecreates",
         severity: Severity::Warning,
         judge: |it| {
@@ -297,7 +297,7 @@ const TABLE: &[Row] = &[
         todo: "to keep the hosts: kubectl -n DORMER patch windowspool windows --type merge -p \
                '{\"spec\":{\"strategy\":{\"type\":\"InPlace\"}}}'",
     },
-    Row {
+    CheckRow {
         code: "PauseImage",
         severity: Severity::Warning,
         judge: |it| {

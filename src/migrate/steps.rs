@@ -21,7 +21,7 @@ pub(super) enum Write {
 }
 
 /// Row of the table.
-pub(super) struct Row {
+pub(super) struct StepRow {
     /// Name on the command line.
     pub(super) name: &'static str,
     what: &'static str,
@@ -44,8 +44,8 @@ const AT_WORK: [&str; 7] = [
 ];
 
 /// The steps.
-pub(super) const STEPS: &[Row] = &[
-    Row {
+pub(super) const STEPS: &[StepRow] = &[
+    StepRow {
         name: "wmco-at-rest",
         what: "WMCO has finished its own work on every node",
         judge: |it| {
@@ -64,7 +64,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "dormer migrate check -n DORMER",
         write: None,
     },
-    Row {
+    StepRow {
         name: "copy-key",
         what: "dormer's namespace has a copy of the SSH key of the hosts",
         judge: |it| match (&it.key, &it.key_copy) {
@@ -78,7 +78,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "kubectl create namespace DORMER; dormer migrate next --do copy-key -n DORMER",
         write: Some(Write::CopyKey),
     },
-    Row {
+    StepRow {
         name: "install",
         what: "dormer runs, and its pool is paused and asks for approvals",
         judge: |it| {
@@ -107,7 +107,7 @@ pub(super) const STEPS: &[Row] = &[
               --set pool.spec.approval=Manual --set pool.spec.strategy.type=InPlace",
         write: None,
     },
-    Row {
+    StepRow {
         name: "remove-wmco",
         what: "WMCO's Subscription, ClusterServiceVersion and Deployment are gone; its ConfigMaps, annotations and WICD's \
                account stay",
@@ -118,7 +118,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "dormer migrate next --do remove-wmco -n DORMER",
         write: Some(Write::RemoveOperator),
     },
-    Row {
+    StepRow {
         name: "adopt",
         what: "dormer has taken every node over: WICD is stopped and disabled there, and no pod has moved",
         judge: |it| {
@@ -141,7 +141,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "wait, and see: dormer get machines; what is stuck: dormer status",
         write: None,
     },
-    Row {
+    StepRow {
         name: "resume",
         what: "the pool works, and each upgrade asks for an approval",
         judge: |it| match &it.pool {
@@ -153,7 +153,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "dormer migrate next --do resume -n DORMER",
         write: Some(Write::Resume),
     },
-    Row {
+    StepRow {
         name: "first-upgrade",
         what: "one node was upgraded by approval, with a drain, and serves",
         judge: |it| {
@@ -174,7 +174,7 @@ pub(super) const STEPS: &[Row] = &[
               MACHINE --why 'first of the move'",
         write: None,
     },
-    Row {
+    StepRow {
         name: "automatic",
         what: "the pool upgrades the others without approvals, one after the other",
         judge: |it| match &it.pool {
@@ -186,7 +186,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "dormer migrate next --do automatic -n DORMER",
         write: Some(Write::Automatic),
     },
-    Row {
+    StepRow {
         name: "upgrade-all",
         what: "every node carries dormer's version",
         judge: |it| {
@@ -199,7 +199,7 @@ pub(super) const STEPS: &[Row] = &[
         how: "wait, and see: dormer status --watch",
         write: None,
     },
-    Row {
+    StepRow {
         name: "clean-up",
         what: "WMCO's ConfigMaps, key and accounts are gone; there is no way back from here",
         judge: |it| {
@@ -236,7 +236,7 @@ pub(super) struct Step {
 /// All steps. One behind an open step is not done, whatever the cluster shows.
 pub(super) fn steps(survey: &Survey) -> Vec<Step> {
     let mut open = false;
-    let one = |row: &Row| {
+    let one = |row: &StepRow| {
         let (done, why) = match (row.judge)(survey) {
             Ok(why) if !open => (true, why),
             Ok(_) => (false, "it comes later".to_owned()),

@@ -211,7 +211,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
     let version = version.map_err(|_| silent("its version"))?;
     let version = version.map_err(failed)?;
-    let mut reader = Reader {
+    let mut reader = ClusterReader {
         client,
         unread: Vec::new(),
     };
@@ -304,12 +304,12 @@ pub(super) fn node(node: &Value) -> WindowsNode {
     }
 }
 
-struct Reader<'a> {
+struct ClusterReader<'a> {
     client: &'a Client,
     unread: Vec<String>,
 }
 
-impl Reader<'_> {
+impl ClusterReader<'_> {
     fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));

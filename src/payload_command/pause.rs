@@ -51,7 +51,7 @@ struct ImagePlatform {
 /// An index or a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Names {
+struct ImageNames {
     manifests: Vec<Descriptor>,
     config: Option<Descriptor>,
     layers: Vec<Descriptor>,
@@ -59,7 +59,7 @@ struct Names {
 
 /// An image in the archive.
 #[derive(Debug)]
-struct Image {
+struct PauseImage {
     platform: ImagePlatform,
     /// Why no host can use it.
     wrong: Option<String>,
@@ -93,7 +93,7 @@ pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
         .small
         .get(LAYOUT[1])
         .ok_or("its index.json is too large")?;
-    let top: Names = read(index)?;
+    let top: ImageNames = read(index)?;
     let named = |one: &Descriptor| NAMES.iter().any(|key| one.annotations.contains_key(*key));
     if top.manifests.len() != 1 && !top.manifests.iter().any(named) {
         return Err(format!(
@@ -104,7 +104,7 @@ pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
     let mut found = Vec::new();
     images(&files, index, 0, &mut found)?;
     for build in builds {
-        let fits = |it: &Image| {
+        let fits = |it: &PauseImage| {
             let rest = it.platform.version.strip_prefix(build.as_str());
             it.wrong.is_none()
                 && it.platform.os == "windows"
@@ -140,7 +140,7 @@ fn no_layout(files: &Files, missing: &str) -> String {
     }
 }
 
-fn shown(image: &Image) -> String {
+fn shown(image: &PauseImage) -> String {
     let ImagePlatform {
         os,
         architecture,
@@ -173,14 +173,19 @@ fn files(bytes: &[u8]) -> Result<Files, String> {
 }
 
 /// Adds the images that an index references and that are there.
-fn images(files: &Files, index: &[u8], depth: usize, found: &mut Vec<Image>) -> Result<(), String> {
-    let index: Names = read(index)?;
+fn images(
+    files: &Files,
+    index: &[u8],
+    depth: usize,
+    found: &mut Vec<PauseImage>,
+) -> Result<(), String> {
+    let index: ImageNames = read(index)?;
     for one in index.manifests.iter().take(DESCRIPTORS_MAX) {
         // An index may reference images that are not there.
         let Some(bytes) = files.small.get(&path(&one.digest)) else {
             continue;
         };
-        let names: Names = read(bytes)?;
+        let names: ImageNames = read(bytes)?;
         let Some(config) = &names.config else {
             if depth < DEPTH_MAX {
                 images(files, bytes, depth + 1, found)?;
@@ -201,7 +206,7 @@ fn images(files: &Files, index: &[u8], depth: usize, found: &mut Vec<Image>) -> 
 
 /// System of an image, by the index that names it and by its own configuration. containerd goes by the index where that
 /// says one, and Windows by what is in the image: both have to agree.
-fn image(by_index: ImagePlatform, own: Option<ImagePlatform>) -> Image {
+fn image(by_index: ImagePlatform, own: Option<ImagePlatform>) -> PauseImage {
     let own = own.unwrap_or_default();
     let mut wrong = None;
     let mut of = |what: &str, index: String, own: String| {
@@ -215,7 +220,7 @@ fn image(by_index: ImagePlatform, own: Option<ImagePlatform>) -> Image {
         architecture: of("architecture", by_index.architecture, own.architecture),
         version: of("build", by_index.version, own.version),
     };
-    Image { platform, wrong }
+    PauseImage { platform, wrong }
 }
 
 fn path(digest: &str) -> String {

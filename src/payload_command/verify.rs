@@ -47,7 +47,7 @@ impl Verify {
         let folder = Folder(self.folder.clone());
         super::has_manifest("DIR", &self.folder)?;
         let (manifest, signature) = self.manifest(&folder)?;
-        let mut rows: Vec<Row> = manifest
+        let mut rows: Vec<FileRow> = manifest
             .files
             .iter()
             .map(|file| {
@@ -57,7 +57,7 @@ impl Verify {
                     why = checked.err().map(|error| error.to_string());
                 }
                 let state = if why.is_none() { "right" } else { "wrong" };
-                Row {
+                FileRow {
                     file: file.name.clone(),
                     state,
                     size: Some(file.size),
@@ -70,10 +70,10 @@ impl Verify {
             .map_err(|error| Failure::refused(format!("{}: {error}", self.folder.display()), ""))?;
         for name in extra {
             let why = "not in the manifest, so dormer does not use it";
-            rows.push(Row::unmatched(name, "extra", why));
+            rows.push(FileRow::unmatched(name, "extra", why));
         }
         if let Some(why) = &signature {
-            rows.push(Row {
+            rows.push(FileRow {
                 file: SIGNATURE_FILE.to_owned(),
                 state: if why.is_none() { "right" } else { "wrong" },
                 size: None,
@@ -82,7 +82,7 @@ impl Verify {
         }
         for name in self.missing_files(&manifest)? {
             let why = "needed by the profile, but not in the manifest";
-            rows.push(Row::unmatched(name, "lacking", why));
+            rows.push(FileRow::unmatched(name, "lacking", why));
         }
         let wrong = rows.iter().filter(|row| !row.is_right()).count();
         let checked = signature.is_some();
@@ -135,7 +135,7 @@ impl Verify {
 
 /// Result for one file.
 #[derive(Debug, Serialize)]
-struct Row {
+struct FileRow {
     file: String,
     /// `right`, `wrong`, `extra` or `lacking`.
     state: &'static str,
@@ -144,7 +144,7 @@ struct Row {
     why: Option<String>,
 }
 
-impl Row {
+impl FileRow {
     /// Row of a file that only one side has.
     fn unmatched(file: String, state: &'static str, why: &str) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Row {
     }
 }
 
-const COLUMNS: &[Column<Row>] = &[
+const COLUMNS: &[Column<FileRow>] = &[
     Column::new("FILE", |row| row.file.clone()),
     Column::new("STATE", |row| row.state.to_owned()),
     Column::new("WHY", |row| optional(&row.why)),
@@ -182,7 +182,7 @@ fn unreadable(error: PayloadError) -> Failure {
 fn report(
     folder: &std::path::Path,
     manifest: &Manifest,
-    rows: &[Row],
+    rows: &[FileRow],
     (wrong, signature_checked): (usize, bool),
 ) -> Value {
     json!({
@@ -200,7 +200,7 @@ fn report(
     })
 }
 
-fn for_people(manifest: &Manifest, rows: &[Row], wrong: usize, wide: bool) -> String {
+fn for_people(manifest: &Manifest, rows: &[FileRow], wrong: usize, wide: bool) -> String {
     let all = |list: &[String], none: &str| {
         if list.is_empty() {
             none.to_owned()
@@ -226,7 +226,7 @@ fn for_people(manifest: &Manifest, rows: &[Row], wrong: usize, wide: bool) -> St
     if wrong == 0 {
         return format!("{head}\nAll files match the manifest.");
     }
-    let shown: Vec<&Row> = rows.iter().filter(|row| wide || !row.is_right()).collect();
+    let shown: Vec<&FileRow> = rows.iter().filter(|row| wide || !row.is_right()).collect();
     format!(
         "{head}\n\n{}\n\n{wrong} of them do not match.",
         table(shown, COLUMNS, wide)

@@ -131,7 +131,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
     let version = version.map_err(|_| silent(slow("its version")))?;
     let version = version.map_err(failed)?;
-    let mut reader = Reader {
+    let mut reader = ClusterReader {
         client,
         unread: Vec::new(),
     };
@@ -226,12 +226,12 @@ fn slow(what: &str) -> String {
     format!("{what}: no answer within {} s", ANSWER_MAX.as_secs())
 }
 
-struct Reader<'a> {
+struct ClusterReader<'a> {
     client: &'a Client,
     unread: Vec<String>,
 }
 
-impl Reader<'_> {
+impl ClusterReader<'_> {
     fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));

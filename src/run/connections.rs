@@ -25,7 +25,8 @@ pub(crate) trait Accept {
     type Stream;
 
     /// Next connection, its peer, and its slot among the peer's.
-    fn accept(&mut self) -> impl Future<Output = (Self::Stream, SocketAddr, Open)> + Send;
+    fn accept(&mut self)
+    -> impl Future<Output = (Self::Stream, SocketAddr, OpenConnection)> + Send;
 }
 
 /// Listener that refuses connections beyond the limits.
@@ -62,7 +63,7 @@ impl Limited {
 impl Accept for Limited {
     type Stream = TcpStream;
 
-    async fn accept(&mut self) -> (TcpStream, SocketAddr, Open) {
+    async fn accept(&mut self) -> (TcpStream, SocketAddr, OpenConnection) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => match self.connections.open(peer.ip()) {
@@ -112,7 +113,7 @@ impl Default for Connections {
 
 /// An open connection. It counts until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenConnection {
     connections: Arc<Connections>,
     peer: IpAddr,
 }
@@ -124,7 +125,7 @@ impl Connections {
 
     /// Counts a connection. `None`: the peer, or all peers together, have reached the limit. Peers on this computer are
     /// not limited, and use no slot of others.
-    pub(crate) fn open(self: &Arc<Self>, peer: IpAddr) -> Option<Open> {
+    pub(crate) fn open(self: &Arc<Self>, peer: IpAddr) -> Option<OpenConnection> {
         let peer = peer.to_canonical();
         if !(self.unlimited)(&peer) {
             let mut all = self.all();
@@ -135,11 +136,11 @@ impl Connections {
             all.insert(peer, of_peer + 1);
         }
         let connections = Arc::clone(self);
-        Some(Open { connections, peer })
+        Some(OpenConnection { connections, peer })
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut all = self.connections.all();
         let Some(count) = all.get_mut(&self.peer) else {
@@ -173,7 +174,7 @@ pub(crate) mod tests {
     fn one_peer_has_its_share_and_leaves_the_others_theirs() {
         let connections = Arc::<Connections>::default();
         let peer = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let mut held: Vec<Open> = Vec::new();
+        let mut held: Vec<OpenConnection> = Vec::new();
         held.extend((0..PEER_MAX).map_while(|_| connections.open(peer(1))));
         assert_eq!(held.len(), PEER_MAX);
         assert!(connections.open(peer(1)).is_none());

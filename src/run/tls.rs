@@ -1,6 +1,6 @@
 //! TLS listener: handshakes run concurrently, and yield connections.
 
-use super::connections::{Accept, Limited, Open};
+use super::connections::{Accept, Limited, OpenConnection};
 use anyhow::Context;
 use rustls::{
     ServerConfig,
@@ -142,7 +142,7 @@ fn pair(certificate: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
 
 /// Source of established TLS connections. A connection counts for its peer during its handshake as well.
 pub(crate) struct Tls {
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr, Open)>,
+    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr, OpenConnection)>,
 }
 
 impl Tls {
@@ -173,7 +173,7 @@ impl Tls {
 impl Accept for Tls {
     type Stream = TlsStream<TcpStream>;
 
-    async fn accept(&mut self) -> (Self::Stream, SocketAddr, Open) {
+    async fn accept(&mut self) -> (Self::Stream, SocketAddr, OpenConnection) {
         match self.ready.recv().await {
             Some(ready) => ready,
             // The accepting task runs as long as this source exists.

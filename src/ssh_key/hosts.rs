@@ -2,7 +2,7 @@
 
 use super::{
     cluster::KeyedCluster,
-    report::{Outcome, Row},
+    report::{HostRow, Outcome},
 };
 use dormer_client::Failure;
 use dormer_workers::{
@@ -23,9 +23,9 @@ const AT_ONCE: usize = 16;
 const HOST_MAX: Duration = Duration::from_secs(180);
 
 /// Row of a host that is no part of it, or cannot be yet.
-fn obstacle(host: &HostLogin) -> Option<Row> {
+fn obstacle(host: &HostLogin) -> Option<HostRow> {
     let row = |outcome, why: &str, what_to_do: &str| {
-        Some(Row::of(host, outcome).because(why, what_to_do.to_owned()))
+        Some(HostRow::of(host, outcome).because(why, what_to_do.to_owned()))
     };
     if let Some(why) = &host.left_alone {
         return row(Outcome::LeftAlone, why, "");
@@ -45,7 +45,7 @@ fn obstacle(host: &HostLogin) -> Option<Row> {
 }
 
 /// As [`obstacle`], before the previous key goes: a machine of this dormer's that was left alone has no other key.
-fn unproven(host: &HostLogin) -> Option<Row> {
+fn unproven(host: &HostLogin) -> Option<HostRow> {
     let row = obstacle(host)?;
     if host.of_another || row.outcome != Outcome::LeftAlone {
         return Some(row);
@@ -55,23 +55,23 @@ fn unproven(host: &HostLogin) -> Option<Row> {
         "take the label away and run dormer ssh-key rotate again; or give it up with --leave-out {}",
         host.name
     );
-    Some(Row::of(host, Outcome::Failed).because(&why, cure))
+    Some(HostRow::of(host, Outcome::Failed).because(&why, cure))
 }
 
 /// Rows of hosts that would be changed.
-pub(super) fn planned(hosts: &[HostLogin], names: &[String]) -> Vec<Row> {
+pub(super) fn planned(hosts: &[HostLogin], names: &[String]) -> Vec<HostRow> {
     let row = |host| {
         let left = left_out(host, names).or_else(|| obstacle(host));
-        left.unwrap_or_else(|| Row::of(host, Outcome::Planned))
+        left.unwrap_or_else(|| HostRow::of(host, Outcome::Planned))
     };
     hosts.iter().map(row).collect()
 }
 
 /// Row of a host that a person gave up.
-fn left_out(host: &HostLogin, names: &[String]) -> Option<Row> {
+fn left_out(host: &HostLogin, names: &[String]) -> Option<HostRow> {
     names
         .contains(&host.name)
-        .then(|| Row::of(host, Outcome::LeftOut))
+        .then(|| HostRow::of(host, Outcome::LeftOut))
 }
 
 fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
@@ -86,14 +86,14 @@ fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
     }
 }
 
-fn row(host: &HostLogin, done: Result<Step, RotationError>) -> Row {
+fn row(host: &HostLogin, done: Result<Step, RotationError>) -> HostRow {
     match done {
-        Ok(Step::Done) => Row::of(host, Outcome::Done),
-        Ok(Step::Already) => Row::of(host, Outcome::Already),
+        Ok(Step::Done) => HostRow::of(host, Outcome::Done),
+        Ok(Step::Already) => HostRow::of(host, Outcome::Already),
         Err(error) => {
             let what_to_do = cure(host, &error);
-            let row = Row::of(host, Outcome::Failed).because(&error.to_string(), what_to_do);
-            Row {
+            let row = HostRow::of(host, Outcome::Failed).because(&error.to_string(), what_to_do);
+            HostRow {
                 refused: refuses(&error),
                 ..row
             }
@@ -155,10 +155,10 @@ fn cure(host: &HostLogin, error: &RotationError) -> String {
 /// Runs `step` on all `hosts`, several at once; rows in the order of names.
 async fn each<'a>(
     hosts: impl Iterator<Item = &'a HostLogin>,
-    step: impl Fn(&'a HostLogin) -> BoxFuture<'a, Row>,
-) -> Vec<Row> {
+    step: impl Fn(&'a HostLogin) -> BoxFuture<'a, HostRow>,
+) -> Vec<HostRow> {
     let steps = stream::iter(hosts.map(step)).buffer_unordered(AT_ONCE);
-    let mut rows: Vec<Row> = steps.collect().await;
+    let mut rows: Vec<HostRow> = steps.collect().await;
     rows.sort_by(|a, b| a.machine.cmp(&b.machine));
     rows
 }
@@ -173,7 +173,7 @@ pub(super) async fn add_to_all(
     hosts: &[HostLogin],
     names: &[String],
     (old, new): (&Key, &Key),
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<HostRow>, Failure> {
     let mut rows = Vec::new();
     let mut waiting = Vec::new();
     for host in hosts {
@@ -224,8 +224,8 @@ pub(super) async fn open_all(
     hosts: &[HostLogin],
     names: &[String],
     new: &Key,
-) -> Vec<Row> {
-    let opening = |host| -> BoxFuture<'_, Row> {
+) -> Vec<HostRow> {
+    let opening = |host| -> BoxFuture<'_, HostRow> {
         Box::pin(async move {
             if let Some(row) = left_out(host, names).or_else(|| unproven(host)) {
                 return row;
@@ -233,11 +233,11 @@ pub(super) async fn open_all(
             let login = login(site, host);
             let opened = async { Ok(login.try_key(new).await.map(|()| Step::Already)?) };
             match in_time(host, opened).await {
-                Ok(_) => Row::of(host, Outcome::Planned),
+                Ok(_) => HostRow::of(host, Outcome::Planned),
                 Err(RotationError::Ssh(error @ SshError::Auth(..))) => {
                     let cure = "give it the new key: dormer ssh-key rotate with the same --new";
                     let why = error.to_string();
-                    Row::of(host, Outcome::Failed).because(&why, cure.to_owned())
+                    HostRow::of(host, Outcome::Failed).because(&why, cure.to_owned())
                 }
                 Err(error) => row(host, Err(error)),
             }
@@ -253,8 +253,8 @@ pub(super) async fn remove_from_all(
     names: &[String],
     (old, new): (&Key, &Key),
     once: bool,
-) -> Vec<Row> {
-    let removing = |host| -> BoxFuture<'_, Row> {
+) -> Vec<HostRow> {
+    let removing = |host| -> BoxFuture<'_, HostRow> {
         Box::pin(async move {
             match left_out(host, names).or_else(|| obstacle(host)) {
                 Some(row) => row,

@@ -40,7 +40,7 @@ impl Outcome {
 /// One host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Row {
+pub(super) struct HostRow {
     pub(super) machine: String,
     pub(super) node: Option<String>,
     pub(super) address: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Row {
     pub(super) refused: bool,
 }
 
-impl Row {
+impl HostRow {
     pub(super) fn of(host: &HostLogin, outcome: Outcome) -> Self {
         Self {
             machine: host.name.clone(),
@@ -98,7 +98,7 @@ pub(super) struct Report {
     planned: bool,
     /// Whether the previous key goes.
     ends: bool,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<HostRow>,
     /// Whether it ended before anything was changed.
     pub(super) stopped: bool,
     /// Hosts that refused the new key, so that it is not dormer's.
@@ -248,9 +248,9 @@ impl Report {
     }
 }
 
-fn columns() -> [Column<Row>; 4] {
+fn columns() -> [Column<HostRow>; 4] {
     [
-        Column::new("MACHINE", |row: &Row| row.machine.clone()),
+        Column::new("MACHINE", |row: &HostRow| row.machine.clone()),
         Column::new("NODE", |row| row.node.clone().unwrap_or_else(|| "-".into())),
         Column::new("ADDRESS", |row| {
             row.address.clone().unwrap_or_else(|| "-".into())

@@ -35,7 +35,7 @@ pub struct InstalledVersion {
 }
 
 #[derive(Default)]
-struct Inner {
+struct CatalogState {
     /// The users' layers.
     layers: Vec<Layer>,
     cluster_config: Arc<ClusterConfig>,
@@ -58,7 +58,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct Catalog {
     /// Lock held for a lookup or a swap, never across an await.
-    inner: Arc<RwLock<Inner>>,
+    inner: Arc<RwLock<CatalogState>>,
     changed: watch::Sender<u64>,
 }
 
@@ -70,10 +70,10 @@ impl Catalog {
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
         let (profiles, _) = profiles(layers, &ClusterConfig::default())?;
-        let inner = Inner {
+        let inner = CatalogState {
             profiles,
             layers: layers.to_vec(),
-            ..Inner::default()
+            ..CatalogState::default()
         };
         Ok(Self {
             inner: Arc::new(RwLock::new(inner)),
@@ -222,7 +222,7 @@ impl Catalog {
     }
 }
 
-impl Inner {
+impl CatalogState {
     fn version(&self, profile: &Profile, payload: &Payload) -> String {
         version_in(&self.cluster_config, profile, &payload.manifest)
     }

@@ -15,7 +15,7 @@ pub const COMMANDS_MAX: u32 = 64;
 
 /// Handle on an attempt's progress. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<Inner>>, Arc<Ran>);
+pub struct Progress(Arc<Mutex<ProgressState>>, Arc<Ran>);
 
 /// Remote commands that are not reported yet.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Ran {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ProgressState {
     step: String,
     done: u64,
     of: u64,
@@ -36,7 +36,7 @@ struct Inner {
     lacks: Option<String>,
 }
 
-impl Inner {
+impl ProgressState {
     fn begun(step: String, of: u64, unit: &'static str) -> Self {
         Self {
             step,
@@ -52,26 +52,26 @@ impl Inner {
 impl Default for Progress {
     fn default() -> Self {
         Self(
-            Arc::new(Mutex::new(Inner::begun("start".into(), 0, ""))),
+            Arc::new(Mutex::new(ProgressState::begun("start".into(), 0, ""))),
             Arc::default(),
         )
     }
 }
 
 impl Progress {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a step of `of` `unit`s (0: unknown).
     pub fn step(&self, name: impl Into<String>, of: u64, unit: &'static str) {
-        *self.inner() = Inner::begun(name.into(), of, unit);
+        *self.inner() = ProgressState::begun(name.into(), of, unit);
     }
 
     /// Reports that the attempt waits for a prerequisite of dormer's own, described by `sentence`, until the next step.
     pub fn waits_for(&self, sentence: &str) {
-        let begun = Inner::begun("wait for what dormer lacks".into(), 0, "");
-        *self.inner() = Inner {
+        let begun = ProgressState::begun("wait for what dormer lacks".into(), 0, "");
+        *self.inner() = ProgressState {
             lacks: Some(sentence.to_owned()),
             ..begun
         };

@@ -135,11 +135,11 @@ struct Worker<O, X> {
     executor: Arc<X>,
     options: Options,
     /// Running attempts. Lock held for a map operation, never across an await.
-    running: Mutex<HashMap<TaskId, Running>>,
+    running: Mutex<HashMap<TaskId, RunningOrder>>,
 }
 
 /// One task's newest attempt here.
-struct Running {
+struct RunningOrder {
     attempt: Attempt,
     /// Ends it, since the engine has issued a newer attempt.
     superseded: CancellationToken,
@@ -156,7 +156,7 @@ enum OrderAction {
 }
 
 impl<O: Orders, X: Execute> Worker<O, X> {
-    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, Running>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, RunningOrder>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +208,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             found.superseded.cancel();
         }
         let token = CancellationToken::new();
-        let entry = Running {
+        let entry = RunningOrder {
             attempt: order.attempt,
             superseded: token.clone(),
         };

@@ -5,7 +5,7 @@ use super::{
     apply::commit,
     builder, damaged, failed,
     overlay::Layer,
-    room::{Room, Waiting, is_of_disk},
+    room::{Room, WaitingBackend, is_of_disk},
     state::{LAYOUT, Log, State, state},
     wal::{Fault, recover, verify_spent},
 };
@@ -65,7 +65,7 @@ fn database(file: &Path, room: &Arc<Room>) -> Result<Database, DatabaseError> {
         let error = io::Error::new(io::ErrorKind::InvalidData, "the file is empty");
         return Err(error.into());
     }
-    let backend = Waiting::new(Box::new(FileBackend::new(opened)?), room);
+    let backend = WaitingBackend::new(Box::new(FileBackend::new(opened)?), room);
     builder().create_with_backend(backend)
 }
 

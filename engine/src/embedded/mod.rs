@@ -35,7 +35,7 @@ use dormer_proto::{
 };
 use overlay::{Layer, Overlay};
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend};
-use room::{Room, Waiting, is_of_disk};
+use room::{Room, WaitingBackend, is_of_disk};
 pub use state::LAYOUT;
 use state::{Log, State};
 use std::{
@@ -143,7 +143,7 @@ impl EmbeddedStore {
     pub fn open_with(folder: &Path, segment_bytes: u64) -> Result<Self, OpenError> {
         let room = Arc::new(Room::default());
         let (database, state) = file::open_or_create(folder, &room)?;
-        let wal = Box::new(Waiting::new(file::wal_file(folder)?, &room));
+        let wal = Box::new(WaitingBackend::new(file::wal_file(folder)?, &room));
         let file = folder.join(FILE);
         let wal = begin(wal, segment_bytes, &state, &folder.join(WAL_FILE))?;
         file::keep_names(folder)?;
@@ -171,8 +171,8 @@ impl EmbeddedStore {
         let file = Path::new("the given file layer");
         let wal_file = Path::new("the given log");
         let room = Arc::new(Room::default());
-        let backend = Waiting::new(Box::new(backend), &room);
-        let wal = Waiting::new(Box::new(wal), &room);
+        let backend = WaitingBackend::new(Box::new(backend), &room);
+        let wal = WaitingBackend::new(Box::new(wal), &room);
         let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| failed(file, error))?;
         let state = file::reconcile(&database, Some(&wal), file, wal_file)?;

@@ -82,12 +82,12 @@ pub(super) fn is_of_disk(error: &io::Error) -> bool {
 
 /// File whose writes wait for room.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingBackend {
     file: Box<dyn StorageBackend>,
     room: Arc<Room>,
 }
 
-impl Waiting {
+impl WaitingBackend {
     pub(super) fn new(file: Box<dyn StorageBackend>, room: &Arc<Room>) -> Self {
         let room = Arc::clone(room);
         Self { file, room }
@@ -96,7 +96,7 @@ impl Waiting {
 
 type Locked<T> = Result<T, BackendError>;
 
-impl StorageBackend for Waiting {
+impl StorageBackend for WaitingBackend {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

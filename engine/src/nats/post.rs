@@ -96,7 +96,7 @@ impl Post {
     }
 
     async fn publish_round(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
-        let waiting = Waiting::begin(&self.table, messages.len());
+        let waiting = PendingAnswer::begin(&self.table, messages.len());
         let sending = async {
             for (at, message) in messages.into_iter().enumerate() {
                 let reply = format!("{}{}", self.inbox, waiting.tokens[at]);
@@ -131,13 +131,13 @@ impl Post {
 }
 
 /// Round in flight. A caller that gives up drops it, and its tokens are never awaited again.
-struct Waiting<'a> {
+struct PendingAnswer<'a> {
     table: &'a ReplyTable,
     round: Arc<Round>,
     tokens: Vec<u64>,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> PendingAnswer<'a> {
     fn begin(table: &'a ReplyTable, count: usize) -> Self {
         let answers = Answers {
             results: (0..count).map(|_| None).collect(),
@@ -158,7 +158,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Waiting<'_> {
+impl PendingAnswer<'_> {
     /// Notes a message that could not be sent.
     fn fail(&self, at: usize, fault: Fault) {
         self.table.lock().give_up(self.tokens[at]);
@@ -181,7 +181,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingAnswer<'_> {
     fn drop(&mut self) {
         self.end();
     }
@@ -307,13 +307,13 @@ mod tests {
     #[test]
     fn an_answer_that_was_given_up_is_nobody_elses() {
         let table = ReplyTable::default();
-        let first = Waiting::begin(&table, 2);
+        let first = PendingAnswer::begin(&table, 2);
         assert_eq!(first.tokens, [0, 1]);
         let (round, at) = table.lock().take(1).expect("awaited");
         round.answered(at, Ok(7));
         let gone = first.tokens[0];
         drop((round, first));
-        let second = Waiting::begin(&table, 2);
+        let second = PendingAnswer::begin(&table, 2);
         assert!(!second.tokens.contains(&gone), "{:?}", second.tokens);
         assert!(table.lock().take(gone).is_none(), "it comes late");
         for token in second.tokens.clone() {

@@ -1,7 +1,7 @@
 //! Step 2: deciding in memory what a run's messages lead to.
 
 use super::{
-    Open, Shard,
+    OpenRun, Shard,
     alarm::Alarm,
     cache::Cached,
     intake::Received,
@@ -95,7 +95,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     pub(super) async fn decide(
         &mut self,
         id: &RunId,
-        open: Open<W>,
+        open: OpenRun<W>,
         mut messages: Vec<Received<W>>,
     ) -> Plan<W, E::StateBefore> {
         let revision = open.revision;
@@ -119,14 +119,14 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     async fn try_decide(
         &mut self,
         id: &RunId,
-        open: Open<W>,
+        open: OpenRun<W>,
         messages: &mut [Received<W>],
     ) -> Result<Plan<W, E::StateBefore>, Fault> {
         if let Some(fault) = messages.iter().find_map(|received| received.fault.clone()) {
             return Err(fault);
         }
         let at = self.ports.clock().now();
-        let Open {
+        let OpenRun {
             run,
             revision,
             fresh,

@@ -34,12 +34,12 @@ pub(super) fn read_up_to(schema: u16) -> u16 {
 }
 
 /// Waiting message.
-struct Waiting {
+struct WaitingRuns {
     cause: String,
     since: Timestamp,
 }
 
-impl Waiting {
+impl WaitingRuns {
     /// Whether it differs from the message `cause` and still waits.
     fn replaces(&self, cause: &str, at: Timestamp) -> bool {
         self.cause != cause && at.since_ms(self.since) <= GONE_MS
@@ -51,10 +51,10 @@ impl Waiting {
 struct Repeated {
     /// Latest due timer. It covers every deadline of an earlier one. The reverse does not hold: the newer build may
     /// have taken the earlier one, and wait for this one.
-    timer_due: Option<Waiting>,
+    timer_due: Option<WaitingRuns>,
     /// Earlier due timers. Each is dropped when it is redelivered.
-    earlier: Vec<Waiting>,
-    facts: HashMap<ObjectRef, (Version, Waiting)>,
+    earlier: Vec<WaitingRuns>,
+    facts: HashMap<ObjectRef, (Version, WaitingRuns)>,
 }
 
 /// Runs that are left to a newer build.
@@ -121,7 +121,7 @@ impl Repeated {
             self.earlier.swap_remove(known);
             return Ack::Done;
         }
-        let before = self.timer_due.replace(Waiting {
+        let before = self.timer_due.replace(WaitingRuns {
             cause: cause.to_owned(),
             since: at,
         });
@@ -131,7 +131,7 @@ impl Repeated {
     }
 
     fn ack<W: Workflow>(&mut self, at: Timestamp, received: &Received<W>) -> Ack {
-        let this = || Waiting {
+        let this = || WaitingRuns {
             cause: received.cause.clone(),
             since: at,
         };

@@ -296,7 +296,7 @@ fn entry(parts: &Parts, event: AuditEvent, outcome: AuditOutcome) -> Entry {
 
 /// Wraps `router` in the gate, and adds the login pages.
 pub fn around(router: Router, api: Arc<Api>, gate: Arc<Gate>) -> Router {
-    let guard = Guard {
+    let guard = AccessGuard {
         gate: Arc::clone(&gate),
         api,
     };
@@ -326,12 +326,12 @@ async fn over_tls_next_time(
     response
 }
 
-struct Guard {
+struct AccessGuard {
     gate: Arc<Gate>,
     api: Arc<Api>,
 }
 
-async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+async fn guarded(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let is_api = parts.uri.path().starts_with("/api/");
     let refused = |error: ApiError| match is_api {
@@ -377,7 +377,7 @@ fn cut(response: Response) -> Response {
     })
 }
 
-impl Guard {
+impl AccessGuard {
     /// Waits for the result of an action, and audits it. If the caller disconnects meanwhile, the action still
     /// completes, and its result is on record.
     ///

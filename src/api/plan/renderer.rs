@@ -29,7 +29,7 @@ type Bootstraps =
     dyn Fn() -> BoxFuture<'static, Result<(Bootstrap, ClusterSnapshot), Failure>> + Send + Sync;
 
 /// Inputs of a rendering: profile, payload and cluster settings.
-pub(crate) type Parts<'a> = (&'a Profile, &'a Manifest, &'a ClusterConfig);
+pub(crate) type PlanParts<'a> = (&'a Profile, &'a Manifest, &'a ClusterConfig);
 
 /// Renderer of plans: the catalog, and the cluster's own values.
 pub struct PlanRenderer {
@@ -69,7 +69,7 @@ impl PlanRenderer {
         &self,
         bootstrap: &Bootstrap,
         state: &State,
-        (profile, payload, cluster_config): Parts<'_>,
+        (profile, payload, cluster_config): PlanParts<'_>,
         version: &str,
     ) -> Result<Vec<Document>, String> {
         let host = host(state);

@@ -7,7 +7,7 @@ use super::{
 use anyhow::ensure;
 use clap::Args;
 use dormer_engine::any::AnyPorts;
-use dormer_load::{Load, Watched, WorkerQueue, workflow::Bench};
+use dormer_load::{Load, WatchedRuns, WorkerQueue, workflow::Bench};
 use serde::Serialize;
 use std::{
     process::ExitCode,
@@ -151,13 +151,13 @@ async fn measure(
 }
 
 /// Watches the runs in flight until each went on.
-async fn go_on(load: &mut Load) -> anyhow::Result<(Watched, usize)> {
+async fn go_on(load: &mut Load) -> anyhow::Result<(WatchedRuns, usize)> {
     load.watch();
     load.until_all_went_on(Instant::now() + WAIT_MAX).await
 }
 
 /// When the last run went on, in seconds.
-fn last_s(watched: &Watched) -> f64 {
+fn last_s(watched: &WatchedRuns) -> f64 {
     watched.gaps_ms.last().copied().unwrap_or_default() / 1_000.0
 }
 

@@ -146,7 +146,7 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     if options.hold {
         eprintln!("{}", environment.invitation()?);
     }
-    let bars = progress::Progress::new(environment.machines() as u64, options.json);
+    let bars = progress::DemoProgress::new(environment.machines() as u64, options.json);
     let mut sequence =
         sequence::Sequence::new(&mut environment, &bars, begun, options.leave_failed);
     let mut interrupted = false;
@@ -241,7 +241,7 @@ fn unfinished(
 ) -> anyhow::Error {
     let machines: Vec<_> = sequence
         .machines()
-        .filter_map(unfinished::Waiting::of)
+        .filter_map(unfinished::UnfinishedMachine::of)
         .collect();
     let address = options.hold.then(|| sequence.address().to_string());
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -4,7 +4,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
 /// Progress bars.
-pub(crate) struct Progress {
+pub(crate) struct DemoProgress {
     bars: MultiProgress,
     joined: ProgressBar,
     upgraded: ProgressBar,
@@ -13,7 +13,7 @@ pub(crate) struct Progress {
     said: std::sync::Mutex<String>,
 }
 
-impl Progress {
+impl DemoProgress {
     /// Bars for this many machines. There are none with `quiet`, or if standard error is no terminal.
     pub(crate) fn new(machines: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();

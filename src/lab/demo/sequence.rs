@@ -4,7 +4,7 @@ use super::{
     environment::{Environment, Ports},
     machine_runs::{MachineRun, MachineRuns, serves},
     outcome::Outcome,
-    progress::Progress,
+    progress::DemoProgress,
 };
 use anyhow::Context;
 use dormer_engine::port::Inbox;
@@ -33,7 +33,7 @@ const FAILURE_SHOWN: Duration = Duration::from_millis(500);
 /// Running sequence.
 pub(crate) struct Sequence<'a> {
     environment: &'a mut Environment,
-    bars: &'a Progress,
+    bars: &'a DemoProgress,
     machine_runs: MachineRuns<Ports>,
     begun: Instant,
     failed: BTreeMap<RunId, (u32, Instant)>,
@@ -47,7 +47,7 @@ pub(crate) struct Sequence<'a> {
 impl<'a> Sequence<'a> {
     pub(crate) fn new(
         environment: &'a mut Environment,
-        bars: &'a Progress,
+        bars: &'a DemoProgress,
         begun: Instant,
         leave_failed: bool,
     ) -> Self {

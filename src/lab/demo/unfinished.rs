@@ -11,14 +11,14 @@ const CAUSE_MAX: usize = 160;
 
 /// Machine that does not serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct UnfinishedMachine {
     name: String,
     phase: MachinePhase,
     /// Failure, or the condition that it waits for.
     why: String,
 }
 
-impl Waiting {
+impl UnfinishedMachine {
     /// `None`: it serves.
     pub(super) fn of(run: &MachineRun) -> Option<Self> {
         let view = &run.view;
@@ -64,11 +64,11 @@ fn cut(text: &str) -> String {
 /// The summary: `what` happened, the causes, and how to look further.
 pub(super) fn summary(
     what: &str,
-    mut machines: Vec<Waiting>,
-    next: impl Fn(Option<&Waiting>) -> String,
+    mut machines: Vec<UnfinishedMachine>,
+    next: impl Fn(Option<&UnfinishedMachine>) -> String,
 ) -> String {
     machines.sort_by(|one, other| {
-        let order = |it: &Waiting| (it.rank(), it.name.clone());
+        let order = |it: &UnfinishedMachine| (it.rank(), it.name.clone());
         order(one).cmp(&order(other))
     });
     let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn summary(
 /// Command to look further: at the world that is held, or at another that stays.
 pub(super) fn next_command(
     held_at: Option<&str>,
-    first: Option<&Waiting>,
+    first: Option<&UnfinishedMachine>,
     arguments: &[String],
 ) -> String {
     match (held_at, first) {
@@ -115,8 +115,8 @@ pub(super) fn next_command(
 mod tests {
     use super::*;
 
-    fn waiting(name: &str, phase: MachinePhase, why: &str) -> Waiting {
-        Waiting {
+    fn waiting(name: &str, phase: MachinePhase, why: &str) -> UnfinishedMachine {
+        UnfinishedMachine {
             name: name.into(),
             phase,
             why: why.into(),
@@ -130,10 +130,10 @@ mod tests {
             let why = "access_denied while converging the host: Access is denied\nC:\\k: a list\nof files";
             waiting(name, MachinePhase::Failed, why)
         };
-        let mut machines: Vec<Waiting> = ["a", "b", "c"].map(lease).into();
+        let mut machines: Vec<UnfinishedMachine> = ["a", "b", "c"].map(lease).into();
         machines.extend([denied("x"), denied("d")]);
         let arguments = ["demo".to_owned(), "--machines=5".to_owned()];
-        let next = |first: Option<&Waiting>| next_command(None, first, &arguments);
+        let next = |first: Option<&UnfinishedMachine>| next_command(None, first, &arguments);
         let text = summary("the machines could not be upgraded in time", machines, next);
         assert_eq!(
             text,
@@ -150,7 +150,8 @@ mod tests {
             let why = format!("{at}{}", "x".repeat(500));
             waiting(&format!("win-{at}"), MachinePhase::Probing, &why)
         });
-        let next = |first: Option<&Waiting>| next_command(Some("127.0.0.1:7080"), first, &[]);
+        let next =
+            |first: Option<&UnfinishedMachine>| next_command(Some("127.0.0.1:7080"), first, &[]);
         let text = summary("it stopped", machines.collect(), next);
         let expected = "\n  6 other machines do not serve yet\n\
                         Look further: dormer why win-0 --server http://127.0.0.1:7080";

@@ -36,19 +36,19 @@ pub struct Load {
     steps: u64,
     messages: u64,
     latencies_us: Vec<u32>,
-    watched: Watched,
+    watched: WatchedRuns,
 }
 
 /// Runs that were in flight at one moment, and how long each took from then until it went on.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub struct WatchedRuns {
     since: Option<Instant>,
     left: HashSet<RunId>,
     /// Milliseconds until each run went on, in that order.
     pub gaps_ms: Vec<f64>,
 }
 
-impl Watched {
+impl WatchedRuns {
     fn went_on(&mut self, run: &RunId) {
         if let Some(since) = self.since
             && self.left.remove(run)
@@ -73,13 +73,13 @@ impl Load {
             steps: 0,
             messages: 0,
             latencies_us,
-            watched: Watched::default(),
+            watched: WatchedRuns::default(),
         }
     }
 
     /// Watches every run that is in flight now.
     pub fn watch(&mut self) {
-        self.watched = Watched {
+        self.watched = WatchedRuns {
             since: Some(Instant::now()),
             left: self.reported.keys().cloned().collect(),
             gaps_ms: Vec::new(),
@@ -92,7 +92,10 @@ impl Load {
     /// # Errors
     ///
     /// As [`Self::until`].
-    pub async fn until_all_went_on(&mut self, end: Instant) -> anyhow::Result<(Watched, usize)> {
+    pub async fn until_all_went_on(
+        &mut self,
+        end: Instant,
+    ) -> anyhow::Result<(WatchedRuns, usize)> {
         while !self.watched.left.is_empty() && Instant::now() < end {
             self.turn().await?;
         }

@@ -80,7 +80,7 @@ pub(super) struct Described {
 pub(crate) struct MetricsRegistry {
     /// Provider that keeps the values alive.
     _provider: SdkMeterProvider,
-    reader: Reader,
+    reader: RegistryReader,
     meter: Meter,
     /// Series limit of the metric that is registered next.
     series_max: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ pub(crate) struct MetricsRegistry {
 impl MetricsRegistry {
     /// Empty registry of the process that `resource` names.
     pub(super) fn new(resource: Resource) -> Self {
-        let reader = Reader(Arc::default());
+        let reader = RegistryReader(Arc::default());
         let series_max = Arc::new(AtomicUsize::new(1));
         let limit = Arc::clone(&series_max);
         let limited = move |_: &Instrument| {
@@ -257,9 +257,9 @@ fn attributes<const N: usize>(labels: [&'static str; N], values: [LabelValue; N]
 
 /// Reader of the SDK, shared by its provider and the registry.
 #[derive(Debug, Clone)]
-struct Reader(Arc<ManualReader>);
+struct RegistryReader(Arc<ManualReader>);
 
-impl MetricReader for Reader {
+impl MetricReader for RegistryReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
         self.0.register_pipeline(pipeline);
     }

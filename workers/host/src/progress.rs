@@ -15,7 +15,7 @@ use crate::{
     paths::state,
     problem::{Problem, Result},
     session::Session,
-    state::{Inventory, Made, Waiting, file},
+    state::{Inventory, Made, PendingWork, file},
 };
 
 /// Most bytes of log that a failure carries.
@@ -86,7 +86,7 @@ impl<H: Host> Run<H> {
             return Ok(());
         }
         self.waiting.push(id.to_owned());
-        let waiting = Waiting {
+        let waiting = PendingWork {
             boot_id: self.boot_id.clone(),
             items: self.waiting.clone(),
         };

@@ -12,15 +12,16 @@ use dormer_proto::boot::same_boot;
 use crate::{
     files,
     ops::{
-        Host, Listed, Process, ProcessEnd, ProcessEnded, ProcessHold, ProcessKey, ProcessList,
-        ProcessRelease, Restarts, ServiceDelete, ServiceFailure, ServiceList, ServiceRead,
-        ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, WinError,
+        Host, Process, ProcessEnd, ProcessEnded, ProcessHold, ProcessKey, ProcessList,
+        ProcessRelease, Restarts, ServiceDelete, ServiceEntry, ServiceFailure, ServiceList,
+        ServiceRead, ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop,
+        WinError,
     },
     paths::{name as file_name, same, state, within},
     problem::{Doing as _, Problem, Result},
     progress::Run,
     session::Session,
-    state::{Waiting, file},
+    state::{PendingWork, file},
 };
 
 /// Longest time without progress while a service stops, unless it requests more, in milliseconds.
@@ -61,15 +62,20 @@ pub(crate) async fn status<H: Host>(
     }
 }
 
-async fn list<H: Host>(host: &mut Session<H>) -> Result<Vec<Listed>> {
+async fn list<H: Host>(host: &mut Session<H>) -> Result<Vec<ServiceEntry>> {
     let listed = host.ask(ServiceList {}).await;
     listed.doing(FailureCode::Other, || "list the services".into())
 }
 
 /// Running services that depend on `name`, directly or not, the deepest first. They come from every service's
 /// configuration, because no document says whether `EnumDependentServices` goes below the first level.
-pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
-    fn visit(all: &[Listed], name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
+pub(crate) fn dependents(all: &[ServiceEntry], name: &str) -> Vec<String> {
+    fn visit(
+        all: &[ServiceEntry],
+        name: &str,
+        seen: &mut BTreeSet<String>,
+        order: &mut Vec<String>,
+    ) {
         for service in all {
             let depends = service.depends.iter().any(|on| same(on, name));
             if depends && seen.insert(service.name.to_ascii_lowercase()) {
@@ -232,7 +238,7 @@ async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
         return Ok(());
     }
     run.stopped.push(name.to_owned());
-    let noted = Waiting {
+    let noted = PendingWork {
         boot_id: run.boot_id.clone(),
         items: run.stopped.clone(),
     };
@@ -242,7 +248,7 @@ async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
 /// Services that an earlier call of this boot stopped and could not start again because it was killed. Only calls that
 /// change a host use it.
 pub(crate) async fn stopped_before<H: Host>(run: &mut Run<H>) -> Result<()> {
-    let noted: Option<Waiting> = run.host.read_json(&state(file::STOPPED)).await?;
+    let noted: Option<PendingWork> = run.host.read_json(&state(file::STOPPED)).await?;
     // After a boot Windows starts automatic services, and the boot run starts ours.
     let noted = noted.filter(|noted| same_boot(&noted.boot_id, &run.boot_id));
     run.stopped = noted.unwrap_or_default().items;
@@ -608,8 +614,8 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
 mod tests {
     use super::*;
 
-    fn listed(name: &str, running: bool, depends: &[&str]) -> Listed {
-        Listed {
+    fn listed(name: &str, running: bool, depends: &[&str]) -> ServiceEntry {
+        ServiceEntry {
             name: name.into(),
             state: if running {
                 ServiceState::Running

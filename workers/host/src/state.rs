@@ -174,7 +174,7 @@ impl Inventory {
 /// Pending work and the boot in which it began: items that wait for a reboot, recorded because they may already read as
 /// correct, and services that were stopped and have to start again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingWork {
     /// Boot in which the wait began.
     pub(crate) boot_id: String,
     /// Ids of items; names of services.
@@ -367,7 +367,7 @@ impl<H: Host> Session<H> {
 
     /// What waits for a reboot that has not happened yet.
     pub(crate) async fn waiting(&mut self, boot_id: &str) -> Result<Vec<String>> {
-        let noted: Option<Waiting> = self.read_json(&state(file::WAITING)).await?;
+        let noted: Option<PendingWork> = self.read_json(&state(file::WAITING)).await?;
         Ok(noted
             .filter(|noted| same_boot(&noted.boot_id, boot_id))
             .unwrap_or_default()

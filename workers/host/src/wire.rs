@@ -98,7 +98,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Present activity of the program: written by [`Watched`], read by the heartbeat thread.
+/// Present activity of the program: written by [`ObservedHost`], read by the heartbeat thread.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     now: Arc<Mutex<(u64, Step)>>,
@@ -122,19 +122,19 @@ impl Watch {
 
 /// A host whose operations can be watched from another thread.
 #[derive(Debug)]
-pub struct Watched<H> {
+pub struct ObservedHost<H> {
     host: H,
     watch: Watch,
 }
 
-impl<H> Watched<H> {
+impl<H> ObservedHost<H> {
     /// `host`, watched by `watch`.
     pub const fn new(host: H, watch: Watch) -> Self {
         Self { host, watch }
     }
 }
 
-impl<H: Host> Host for Watched<H> {
+impl<H: Host> Host for ObservedHost<H> {
     fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
         self.watch.begin(&request.step);
         self.host.perform(request)
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn who_watches_sees_each_operation() {
         let watch = Watch::default();
-        let mut host = Watched::new(Broken, watch.clone());
+        let mut host = ObservedHost::new(Broken, watch.clone());
         let step = Step {
             item: "hostname".into(),
             doing: "clock_read".into(),

@@ -7,7 +7,7 @@ use super::{
     cluster::Cluster,
     prepare::Prepared,
     program_fence,
-    remote_command::Running,
+    remote_command::RunningCommand,
 };
 use crate::{
     observer::{self, Operation},
@@ -213,7 +213,8 @@ impl<C: Cluster> HostExecutor<C> {
             None => asked.mode.to_string(),
         };
         let step = progress.step_name();
-        let running = Running::begin(order, name, &line, progress, &self.dated_ms, &self.known);
+        let running =
+            RunningCommand::begin(order, name, &line, progress, &self.dated_ms, &self.known);
         let mut signs = HeartbeatParser::default();
         let command = Command {
             line: &line,

@@ -68,7 +68,7 @@ impl Attempt<'_> {
         } else {
             return;
         };
-        let mut running = Running::begin(self.order, name, &line, progress, now_ms, known);
+        let mut running = RunningCommand::begin(self.order, name, &line, progress, now_ms, known);
         if let Some(command) = &mut running.command {
             command.at = Timestamp(self.at_ms.max(0).cast_unsigned());
             command.ended = known.clean_output(&failure.message);
@@ -77,14 +77,14 @@ impl Attempt<'_> {
 }
 
 /// A running command. If it is dropped before its end, it is reported as cut off.
-pub(super) struct Running {
+pub(super) struct RunningCommand {
     /// `None` after the report.
     command: Option<RemoteCommand>,
     progress: Progress,
     now_ms: NowFn,
 }
 
-impl Running {
+impl RunningCommand {
     /// Starts the record of a command; `name` is its purpose. Secrets in `known` are removed from its command line.
     pub(super) fn begin(
         order: &Order,
@@ -138,7 +138,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Some(mut command) = self.command.take() {
             let now = (self.now_ms)().max(0).cast_unsigned();

@@ -57,9 +57,9 @@ type Key = (TaskId, Attempt);
 
 /// Reports that wait for a receipt.
 #[derive(Default)]
-struct Waiting(Mutex<HashMap<Key, oneshot::Sender<ReportReceipt>>>);
+struct PendingReports(Mutex<HashMap<Key, oneshot::Sender<ReportReceipt>>>);
 
-impl Waiting {
+impl PendingReports {
     fn all(&self) -> MutexGuard<'_, HashMap<Key, oneshot::Sender<ReportReceipt>>> {
         // Held for a map operation, never across an await.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,7 +71,7 @@ pub struct NatsOrders {
     link: Arc<NatsLink>,
     role: Reporter,
     pulls: Pulls,
-    waiting: Arc<Waiting>,
+    waiting: Arc<PendingReports>,
     listening: JoinHandle<()>,
 }
 
@@ -90,7 +90,7 @@ impl NatsOrders {
             .subscribe(link.names.receipts(name))
             .await
             .map_err(failed)?;
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::<PendingReports>::default();
         let listening = tokio::spawn(listen(Arc::clone(&link), receipts, Arc::clone(&waiting)));
         let pulls = Pulls::start(&link, classes);
         Ok(Self {
@@ -179,7 +179,11 @@ impl Drop for NatsOrders {
     }
 }
 
-async fn listen(link: Arc<NatsLink>, mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
+async fn listen(
+    link: Arc<NatsLink>,
+    mut receipts: async_nats::Subscriber,
+    waiting: Arc<PendingReports>,
+) {
     while let Some(message) = receipts.next().await {
         let headers = message.headers.as_ref();
         let verified = link.verify(
@@ -210,7 +214,7 @@ pub struct NatsClaim {
 }
 
 /// Takes a report that waits no more out of the list, also when it is dropped at some await.
-struct ClaimWait<'a>(&'a Waiting, Key);
+struct ClaimWait<'a>(&'a PendingReports, Key);
 
 impl Drop for ClaimWait<'_> {
     fn drop(&mut self) {

@@ -1,8 +1,8 @@
 //! Rows about services.
 
 use dormer_host::ops::{
-    Answer, Ask, Listed, Operation, Restarts, ServiceChange, ServiceConfig, ServiceCreate,
-    ServiceDelete, ServiceDescribe, ServiceFailure, ServiceList, ServiceRead, ServiceSettings,
+    Answer, Ask, Operation, Restarts, ServiceChange, ServiceConfig, ServiceCreate, ServiceDelete,
+    ServiceDescribe, ServiceEntry, ServiceFailure, ServiceList, ServiceRead, ServiceSettings,
     ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, Start,
 };
 
@@ -122,12 +122,12 @@ fn plain_status(state: ServiceState, exit: u32) -> Answer {
 }
 
 /// A name of a service for each row.
-struct Names<'a> {
+struct ServiceNames<'a> {
     prefix: &'a str,
     programs: &'a str,
 }
 
-impl Names<'_> {
+impl ServiceNames<'_> {
     fn name(&self, row: &str) -> String {
         format!("{}-{row}", self.prefix)
     }
@@ -139,7 +139,7 @@ impl Names<'_> {
 }
 
 pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
-    let names = Names {
+    let names = ServiceNames {
         prefix: &scope.prefix,
         programs: &scope.programs,
     };
@@ -151,7 +151,7 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     rows
 }
 
-fn of_records(names: &Names<'_>) -> Vec<Row> {
+fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let name = names.name("defaults");
     rows.push(
@@ -298,7 +298,7 @@ fn of_records(names: &Names<'_>) -> Vec<Row> {
                     let Answer::ServiceList(all) = answer else {
                         return false;
                     };
-                    let is = |one: &Listed| {
+                    let is = |one: &ServiceEntry| {
                         one.name == other && one.state == ServiceState::Stopped && one.pid == 0
                     };
                     all.iter().any(is)
@@ -311,7 +311,7 @@ fn of_records(names: &Names<'_>) -> Vec<Row> {
     rows
 }
 
-fn of_changes(names: &Names<'_>) -> Vec<Row> {
+fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let name = names.name("change");
     let settings = ServiceSettings {
@@ -449,7 +449,7 @@ fn of_changes(names: &Names<'_>) -> Vec<Row> {
     rows
 }
 
-fn of_runs(names: &Names<'_>) -> Vec<Row> {
+fn of_runs(names: &ServiceNames<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let name = names.name("start");
     rows.push(
@@ -557,7 +557,7 @@ fn of_runs(names: &Names<'_>) -> Vec<Row> {
     rows
 }
 
-fn of_stops(names: &Names<'_>) -> Vec<Row> {
+fn of_stops(names: &ServiceNames<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let name = names.name("stop");
     rows.push(
@@ -628,7 +628,7 @@ fn of_stops(names: &Names<'_>) -> Vec<Row> {
     rows
 }
 
-fn of_dependencies(names: &Names<'_>) -> Vec<Row> {
+fn of_dependencies(names: &ServiceNames<'_>) -> Vec<Row> {
     let (first, second) = (names.name("dep-a"), names.name("dep-b"));
     let depends = |on: &[&String]| ServiceSettings {
         depends: Some(on.iter().map(|it| (*it).clone()).collect()),

@@ -12,7 +12,7 @@ use crate::disk::{Result, refused};
 
 /// An HNS network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HnsNetwork {
+pub(crate) struct SimulatedNetwork {
     id: String,
     name: String,
     kind: String,
@@ -35,7 +35,7 @@ pub(crate) struct HnsEndpoint {
 /// Networks, cards, firewall and Defender of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
-    pub(crate) networks: Vec<HnsNetwork>,
+    pub(crate) networks: Vec<SimulatedNetwork>,
     pub(crate) endpoints: Vec<HnsEndpoint>,
     /// vmcompute.dll is there: the feature Containers is on.
     pub(crate) has_hns: bool,
@@ -124,7 +124,7 @@ impl Network {
         {
             return refused(0x803b_0010);
         }
-        let network = HnsNetwork {
+        let network = SimulatedNetwork {
             id: self.id(),
             name: name.to_owned(),
             kind: kind.to_owned(),
@@ -356,7 +356,7 @@ impl Network {
     }
 }
 
-fn shown_network(network: &HnsNetwork) -> Value {
+fn shown_network(network: &SimulatedNetwork) -> Value {
     json!({
         "ID": network.id, "Name": network.name, "Type": network.kind, "ManagementIP": network.management_ip,
         "Subnets": [{ "AddressPrefix": network.subnet }],

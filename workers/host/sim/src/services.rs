@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use dormer_host::ops::{
-    Listed, Process, ProcessKey, Restarts, ServiceConfig, ServiceSettings, ServiceState,
+    Process, ProcessKey, Restarts, ServiceConfig, ServiceEntry, ServiceSettings, ServiceState,
     ServiceStatus, Start,
 };
 
@@ -69,7 +69,7 @@ pub(crate) struct Service {
 
 /// A process.
 #[derive(Debug, Clone)]
-pub(crate) struct Running {
+pub(crate) struct RunningService {
     created: u64,
     parent: u32,
     pub(crate) path: String,
@@ -84,7 +84,7 @@ pub(crate) struct Running {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scm {
     pub(crate) services: BTreeMap<String, Service>,
-    pub(crate) processes: BTreeMap<u32, Running>,
+    pub(crate) processes: BTreeMap<u32, RunningService>,
     held: Vec<ProcessKey>,
     next_pid: u32,
     pub(crate) tick_ms: u64,
@@ -150,9 +150,9 @@ impl Scm {
         }
     }
 
-    pub(crate) fn list(&self) -> Result<Vec<Listed>> {
+    pub(crate) fn list(&self) -> Result<Vec<ServiceEntry>> {
         self.alive()?;
-        let all = self.services.values().map(|service| Listed {
+        let all = self.services.values().map(|service| ServiceEntry {
             name: service.name.clone(),
             state: service.state,
             pid: self.pid(service),
@@ -355,7 +355,7 @@ impl Scm {
     /// A new process. Its id may be that of an ended one without an open handle.
     pub(crate) fn spawn(&mut self, parent: u32, path: &str) -> u32 {
         self.next_pid += 4;
-        let running = Running {
+        let running = RunningService {
             created: self.tick_ms + 1,
             parent,
             path: path.to_owned(),

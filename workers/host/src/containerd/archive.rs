@@ -59,7 +59,7 @@ pub(super) struct Blob {
 /// References in an index or a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Names {
+struct ArchiveNames {
     manifests: Vec<Blob>,
     config: Option<Blob>,
     layers: Vec<Blob>,
@@ -106,7 +106,7 @@ impl<A: Read + Seek> Archive<A> {
 
     /// The image of that name: the one image that is there, or the one that carries the name.
     pub(super) fn target(&mut self, name: &str) -> Result<Blob, WinError> {
-        let index: Names = self.json("index.json")?;
+        let index: ArchiveNames = self.json("index.json")?;
         let named = |blob: &&Blob| {
             let mut names = NAMES.iter().filter_map(|key| blob.annotations.get(*key));
             names.any(|found| found == name)
@@ -157,7 +157,7 @@ impl<A: Read + Seek> Archive<A> {
             if depth > DEPTH_MAX {
                 return Err(wrong("an index in an index in an index"));
             }
-            let names: Names = self.json(&path(&blob.digest)?)?;
+            let names: ArchiveNames = self.json(&path(&blob.digest)?)?;
             let numbered = |kind: &'static str, blobs: Vec<Blob>| {
                 let label =
                     move |(n, blob)| (format!("containerd.io/gc.ref.content.{kind}.{n}"), blob);

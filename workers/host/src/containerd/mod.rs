@@ -19,7 +19,7 @@ use std::{
 
 use archive::{Archive, Blob};
 use grpc::Connection;
-use protobuf::{Message, field};
+use protobuf::{ProtobufMessage, field};
 
 use crate::ops::WinError;
 
@@ -86,7 +86,7 @@ pub fn import(
     let sent = send(&mut connection, &lease, &mut archive, &blobs)
         .and_then(|()| point(&mut connection, &lease, name, &target));
     // A lease that stays expires by itself, and the image's result matters more.
-    let mut delete = Message::default();
+    let mut delete = ProtobufMessage::default();
     delete.text(1, &lease);
     let left = unary(
         &mut connection,
@@ -132,7 +132,7 @@ fn stored<S: Read + Write>(
     connection: &mut Connection<S>,
     name: &str,
 ) -> Result<Option<String>, WinError> {
-    let mut message = Message::default();
+    let mut message = ProtobufMessage::default();
     message.text(1, name);
     let answer = unary(connection, "images.v1.Images/Get", None, &message.done());
     match answer {
@@ -156,7 +156,7 @@ fn take_lease<S: Read + Write>(
     connection: &mut Connection<S>,
     lease: &str,
 ) -> Result<(), WinError> {
-    let mut message = Message::default();
+    let mut message = ProtobufMessage::default();
     message.text(1, lease);
     message.entry(3, LEASE_LABEL, &rfc_3339(now_seconds() + LEASE_SECONDS));
     let message = message.done();
@@ -221,7 +221,7 @@ fn write<S: Read + Write, A: Read + Seek>(
     let mut offset = 0;
     while offset < blob.size && !call.has_ended() {
         let piece = archive.piece(blob, offset, PIECE_BYTES)?;
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.number(1, WRITE);
         message.text(2, &reference);
         message.number(3, blob.size);
@@ -232,7 +232,7 @@ fn write<S: Read + Write, A: Read + Seek>(
         offset += piece.len() as u64;
     }
     if !call.has_ended() {
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.number(1, COMMIT);
         message.text(2, &reference);
         message.number(3, blob.size);
@@ -255,14 +255,14 @@ fn label<S: Read + Write>(
     if blob.labels.is_empty() {
         return Ok(());
     }
-    let mut info = Message::default();
-    let mut mask = Message::default();
+    let mut info = ProtobufMessage::default();
+    let mut mask = ProtobufMessage::default();
     info.text(1, &blob.digest);
     for (key, value) in &blob.labels {
         info.entry(5, key, value);
         mask.text(1, &format!("labels.{key}"));
     }
-    let mut message = Message::default();
+    let mut message = ProtobufMessage::default();
     message.bytes(1, &info.done());
     message.bytes(2, &mask.done());
     let method = "content.v1.Content/Update";
@@ -276,22 +276,22 @@ fn point<S: Read + Write>(
     name: &str,
     target: &Blob,
 ) -> Result<(), WinError> {
-    let mut descriptor = Message::default();
+    let mut descriptor = ProtobufMessage::default();
     descriptor.text(1, &target.media_type);
     descriptor.text(2, &target.digest);
     descriptor.number(3, target.size);
-    let mut image = Message::default();
+    let mut image = ProtobufMessage::default();
     image.text(1, name);
     image.bytes(3, &descriptor.done());
-    let mut message = Message::default();
+    let mut message = ProtobufMessage::default();
     message.bytes(1, &image.done());
     let create = message.done();
     let lease = Some(lease);
     match unary(connection, "images.v1.Images/Create", lease, &create) {
         Err(error) if error.code == REFUSED + ALREADY_EXISTS => {
-            let mut mask = Message::default();
+            let mut mask = ProtobufMessage::default();
             mask.text(1, "target");
-            let mut message = Message::default();
+            let mut message = ProtobufMessage::default();
             message.bytes(1, &image.done());
             message.bytes(2, &mask.done());
             let update = message.done();

@@ -8,9 +8,9 @@ const FIXED_32: u64 = 5;
 
 /// A message that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn varint(&mut self, mut value: u64) {
         while value > 0x7f {
             self.0.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
@@ -107,7 +107,7 @@ mod tests {
     /// protobuf.dev, Encoding: 150 in field 1, "testing" in field 2, and a message in field 3.
     #[test]
     fn messages_are_written_as_the_page_about_the_encoding_shows() {
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.number(1, 150);
         message.text(2, "testing");
         assert_eq!(
@@ -116,9 +116,9 @@ mod tests {
                 0x08, 0x96, 0x01, 0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67
             ]
         );
-        let mut inner = Message::default();
+        let mut inner = ProtobufMessage::default();
         inner.number(1, 150);
-        let mut outer = Message::default();
+        let mut outer = ProtobufMessage::default();
         outer.bytes(3, &inner.done());
         outer.number(4, 0);
         assert_eq!(outer.done(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_between_others_and_broken_bytes_end_the_search() {
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.number(9, u64::MAX);
         message.text(1, "old");
         message.entry(2, "k", "v");

@@ -7,7 +7,7 @@ use std::{
 
 use dormer_profile::sha256_hex;
 
-use super::protobuf::{Message, field, fields};
+use super::protobuf::{ProtobufMessage, field, fields};
 use super::{ALREADY_EXISTS, NO_DATA, NOT_FOUND, REFUSED, describe, find, hpack, import, rfc_3339};
 
 const PAUSE: &str = "registry.example/pause:3.10.2";
@@ -141,7 +141,7 @@ impl Containerd {
                 None => self.end(id, None, NOT_FOUND),
                 Some(digest) => {
                     let (mut target, mut image, mut answer) =
-                        <(Message, Message, Message)>::default();
+                        <(ProtobufMessage, ProtobufMessage, ProtobufMessage)>::default();
                     target.text(2, digest);
                     image.bytes(3, &target.done());
                     answer.bytes(1, &image.done());

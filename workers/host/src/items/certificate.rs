@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{answer::FailureCode, item::Certificate};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{Bytes, Host, Root, RootAdd, RootList, RootRemove},
     problem::{Problem, Result},
@@ -41,11 +41,11 @@ impl Kind for Certificate {
             .any(|root| root.own && root.sha256 == self.sha256))
     }
 
-    fn differs(&self, found: &bool) -> Verdict {
+    fn differs(&self, found: &bool) -> ItemVerdict {
         if *found {
-            Verdict::right()
+            ItemVerdict::right()
         } else {
-            Verdict::wrong("is not there")
+            ItemVerdict::wrong("is not there")
         }
     }
 

@@ -4,7 +4,7 @@
 
 use dormer_profile::{answer::FailureCode, item::DefenderExclusion};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{DefenderAdd, DefenderRead, DefenderRemove, Exclusions, Host, WinError},
     paths::same,
@@ -82,19 +82,21 @@ impl Kind for DefenderExclusion {
         Ok(CurrentState::Listed(listed, ignored))
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match found {
-            CurrentState::Off | CurrentState::Hidden(true) => Verdict::right(),
+            CurrentState::Off | CurrentState::Hidden(true) => ItemVerdict::right(),
             CurrentState::Hidden(false) => {
-                Verdict::wrong("is perhaps not excluded: a policy hides the list")
+                ItemVerdict::wrong("is perhaps not excluded: a policy hides the list")
             }
             CurrentState::Listed(listed, ignored) => {
                 let there =
                     has(&listed.paths, &self.process) && has(&listed.processes, &self.process);
                 match (there, ignored) {
-                    (false, _) => Verdict::wrong("is not excluded"),
-                    (true, true) => Verdict::Right("a policy lets no local exclusion count".into()),
-                    (true, false) => Verdict::right(),
+                    (false, _) => ItemVerdict::wrong("is not excluded"),
+                    (true, true) => {
+                        ItemVerdict::Right("a policy lets no local exclusion count".into())
+                    }
+                    (true, false) => ItemVerdict::right(),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use dormer_profile::{document::ChangeClass, item::Directory};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     files::{make_folder, missing_folders, put_aside, stat},
     ops::{DirectoryList, FileRights, FileSecurity, Host, Rights, Security},
@@ -44,19 +44,19 @@ impl Kind for Directory {
         }
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match (found, of_folder(&self.path)) {
             // containerd makes it, with rights of its own.
-            (CurrentState::Nothing, Care::NotOurs) => Verdict::right(),
-            (CurrentState::Nothing, _) => Verdict::wrong("is not there"),
-            (CurrentState::Else(what), _) => Verdict::wrong(*what),
+            (CurrentState::Nothing, Care::NotOurs) => ItemVerdict::right(),
+            (CurrentState::Nothing, _) => ItemVerdict::wrong("is not there"),
+            (CurrentState::Else(what), _) => ItemVerdict::wrong(*what),
             (CurrentState::Folder(Some(security)), Care::Given(rights)) => {
                 match wrong(security, rights) {
-                    Some(why) => Verdict::wrong(why),
-                    None => Verdict::right(),
+                    Some(why) => ItemVerdict::wrong(why),
+                    None => ItemVerdict::right(),
                 }
             }
-            (CurrentState::Folder(_), _) => Verdict::right(),
+            (CurrentState::Folder(_), _) => ItemVerdict::right(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use dormer_profile::{answer::FailureCode, item::DisabledService};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{
         Host, ServiceChange, ServiceConfig, ServiceRead, ServiceSettings, ServiceState,
@@ -36,16 +36,16 @@ impl Kind for DisabledService {
         Ok(status.map(|status| (config, status)))
     }
 
-    fn differs(&self, found: &Self::CurrentState) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict {
         match found {
-            None => Verdict::right(),
+            None => ItemVerdict::right(),
             Some((config, _)) if config.start != Start::Disabled => {
-                Verdict::wrong("is not disabled")
+                ItemVerdict::wrong("is not disabled")
             }
             Some((_, status)) if status.state != ServiceState::Stopped => {
-                Verdict::wrong("still runs")
+                ItemVerdict::wrong("still runs")
             }
-            Some(_) => Verdict::right(),
+            Some(_) => ItemVerdict::right(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use dormer_profile::{answer::FailureCode, item::DynamicPorts};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{DynamicPortsRead, Host, PortRange, ProgramRun},
     problem::{Doing as _, Problem, Result},
@@ -38,11 +38,11 @@ impl Kind for DynamicPorts {
         read(&mut run.host).await
     }
 
-    fn differs(&self, found: &Self::CurrentState) -> Verdict {
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict {
         match *found {
-            None => Verdict::Right("this Windows does not tell its range".into()),
-            Some(it) if it == range(self) => Verdict::right(),
-            Some(it) => Verdict::wrong(format!("are {}", shown(it))),
+            None => ItemVerdict::Right("this Windows does not tell its range".into()),
+            Some(it) if it == range(self) => ItemVerdict::right(),
+            Some(it) => ItemVerdict::wrong(format!("are {}", shown(it))),
         }
     }
 

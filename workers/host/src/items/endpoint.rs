@@ -7,7 +7,7 @@ use dormer_profile::{
 };
 use serde_json::json;
 
-use super::{Kind, Step, Verdict, hns};
+use super::{ItemVerdict, Kind, Step, hns};
 use crate::{
     files::{delete, put, stat},
     ops::{Bytes, Host, Rights, Source},
@@ -57,28 +57,28 @@ impl Kind for HnsEndpoint {
         }))
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let Some(EndpointState {
             network,
             endpoint,
             reserved,
         }) = found
         else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         let (Some(network), Some(endpoint)) = (network, endpoint) else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         if !serves(endpoint, network) {
-            return Verdict::wrong("is not attached to the host, or in another network");
+            return ItemVerdict::wrong("is not attached to the host, or in another network");
         }
         if !reserved {
-            return Verdict::wrong(format!(
+            return ItemVerdict::wrong(format!(
                 "its address {} is not reserved",
                 endpoint.ip_address
             ));
         }
-        Verdict::right()
+        ItemVerdict::right()
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {

@@ -2,7 +2,7 @@
 
 use dormer_profile::{answer::FailureCode, item::Environment};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{EnvironmentTell, Host, RegistryDelete, RegistryWrite, Value},
     problem::{Doing as _, Result},
@@ -37,18 +37,18 @@ impl Kind for Environment {
         Ok(CurrentState { value, waits })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let there = found
             .value
             .as_ref()
             .map(|value| text(value).unwrap_or_default());
         if there.unwrap_or_default() != self.value.as_deref().unwrap_or_default() {
-            return Verdict::wrong("differs");
+            return ItemVerdict::wrong("differs");
         }
         if found.waits {
-            return Verdict::AfterReboot("waits for a reboot".into());
+            return ItemVerdict::AfterReboot("waits for a reboot".into());
         }
-        Verdict::right()
+        ItemVerdict::right()
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {

@@ -5,7 +5,7 @@ use dormer_profile::{
     item::Feature,
 };
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{DismState, FeatureEnable, FeatureRead, Host, WinError},
     pending::servicing_waits,
@@ -109,14 +109,14 @@ impl Kind for Feature {
             .map_err(|error| failed(&self.name, &error))
     }
 
-    fn differs(&self, found: &DismState) -> Verdict {
+    fn differs(&self, found: &DismState) -> ItemVerdict {
         match found {
-            DismState::Installed => Verdict::right(),
-            DismState::InstallPending => Verdict::AfterReboot("waits for a reboot".into()),
+            DismState::Installed => ItemVerdict::right(),
+            DismState::InstallPending => ItemVerdict::AfterReboot("waits for a reboot".into()),
             DismState::UninstallPending => {
-                Verdict::AfterReboot("goes with the next boot, then comes back".into())
+                ItemVerdict::AfterReboot("goes with the next boot, then comes back".into())
             }
-            _ => Verdict::wrong("is not enabled"),
+            _ => ItemVerdict::wrong("is not enabled"),
         }
     }
 

@@ -7,7 +7,7 @@ use dormer_profile::{
 };
 
 use super::{
-    Kind, Step, Verdict,
+    ItemVerdict, Kind, Step,
     directory::{make_with_parents, security, wrong},
 };
 use crate::{
@@ -66,18 +66,18 @@ impl Kind for File {
         })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let wrong = match (&found.sha256, &found.rights) {
             (None, _) => "is not there".to_owned(),
             (Some(sha256), _) if *sha256 != self.sha256 => "differs".to_owned(),
             (Some(_), Some(why)) => why.clone(),
-            (Some(_), None) => return Verdict::right(),
+            (Some(_), None) => return ItemVerdict::right(),
         };
         match &self.source {
             FileSource::Staged { .. } if found.staged.is_none() => {
-                Verdict::Missing(self.path.clone())
+                ItemVerdict::Missing(self.path.clone())
             }
-            _ => Verdict::wrong(wrong),
+            _ => ItemVerdict::wrong(wrong),
         }
     }
 

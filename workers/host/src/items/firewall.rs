@@ -5,7 +5,7 @@ use dormer_profile::{
     item::{Firewall, Protocol},
 };
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{
         FirewallAdd, FirewallChange, FirewallPolicy, FirewallPolicyRead, FirewallRead,
@@ -84,15 +84,15 @@ impl Kind for Firewall {
         }
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let (rule, policy) = match found {
             CurrentState::Off => {
-                return Verdict::Right("the firewall is off: nothing is filtered".into());
+                return ItemVerdict::Right("the firewall is off: nothing is filtered".into());
             }
             CurrentState::On(rule, policy) => (rule, policy),
         };
         let Some(rule) = rule else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         let wanted = wanted(self);
         let right = rule.protocol == wanted.protocol
@@ -104,9 +104,9 @@ impl Kind for Firewall {
             && rule.remote == wanted.remote
             && rule.program.is_empty();
         if !right {
-            return Verdict::wrong("is another");
+            return ItemVerdict::wrong("is another");
         }
-        Verdict::Right(finding(*policy).into())
+        ItemVerdict::Right(finding(*policy).into())
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {

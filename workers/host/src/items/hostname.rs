@@ -2,7 +2,7 @@
 
 use dormer_profile::{answer::FailureCode, item::Hostname};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{DomainRead, Host, HostNameSet},
     pending::names,
@@ -41,17 +41,17 @@ impl Kind for Hostname {
         })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match &found.next {
-            None if found.now.eq_ignore_ascii_case(&self.name) => Verdict::right(),
+            None if found.now.eq_ignore_ascii_case(&self.name) => ItemVerdict::right(),
             Some(next) if next.eq_ignore_ascii_case(&self.name) => {
-                Verdict::AfterReboot("waits for a reboot".into())
+                ItemVerdict::AfterReboot("waits for a reboot".into())
             }
-            None if found.serves && is_cut(&found.now, &self.name) => Verdict::Right(format!(
+            None if found.serves && is_cut(&found.now, &self.name) => ItemVerdict::Right(format!(
                 "the node bears the name {}, which was cut to {NETBIOS_CHARS} characters, and keeps it",
                 found.now
             )),
-            _ => Verdict::wrong(format!("is {}", found.now)),
+            _ => ItemVerdict::wrong(format!("is {}", found.now)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dormer_profile::{answer::FailureCode, item::Image};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     containerd,
     ops::{Host, ImageArchiveRead, ImageImport, ImageRead, WinError},
@@ -53,13 +53,13 @@ impl Kind for Image {
         Ok(CurrentState { wanted, there })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match (&found.wanted, &found.there) {
             // The file's own item reports that.
-            (None, _) => Verdict::wrong("its archive is not there"),
-            (Some(wanted), Some(there)) if wanted == there => Verdict::right(),
-            (_, Some(_)) => Verdict::wrong("another image of that name"),
-            (_, None) => Verdict::wrong("is not in containerd's store"),
+            (None, _) => ItemVerdict::wrong("its archive is not there"),
+            (Some(wanted), Some(there)) if wanted == there => ItemVerdict::right(),
+            (_, Some(_)) => ItemVerdict::wrong("another image of that name"),
+            (_, None) => ItemVerdict::wrong("is not in containerd's store"),
         }
     }
 

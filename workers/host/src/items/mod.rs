@@ -48,7 +48,7 @@ pub(crate) enum Step {
 
 /// Result of `differs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ItemVerdict {
     /// As desired, perhaps with a note.
     Right(String),
     /// It is not.
@@ -59,7 +59,7 @@ pub(crate) enum Verdict {
     Missing(String),
 }
 
-impl Verdict {
+impl ItemVerdict {
     pub(crate) const fn right() -> Self {
         Self::Right(String::new())
     }
@@ -81,7 +81,7 @@ pub(crate) trait Kind: Sync {
     ) -> impl Future<Output = Result<Self::CurrentState>> + Send;
 
     /// Compares without a request to the host.
-    fn differs(&self, found: &Self::CurrentState) -> Verdict;
+    fn differs(&self, found: &Self::CurrentState) -> ItemVerdict;
 
     /// Makes the item as desired.
     fn make<H: Host>(
@@ -141,19 +141,19 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
 async fn one<H: Host, K: Kind>(run: &mut Run<H>, id: &str, kind: &K) -> Result<Step> {
     let found = kind.read(run).await?;
     match kind.differs(&found) {
-        Verdict::Right(detail) => {
+        ItemVerdict::Right(detail) => {
             if run.apply {
                 claim(run, kind.made(true)).await?;
             }
             Ok(Step::Ok(detail))
         }
-        Verdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
-        Verdict::Missing(path) => Ok(Step::Missing(path)),
-        Verdict::Wrong(detail) if !run.apply => {
+        ItemVerdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
+        ItemVerdict::Missing(path) => Ok(Step::Missing(path)),
+        ItemVerdict::Wrong(detail) if !run.apply => {
             run.deeper = kind.cuts(&found);
             Ok(Step::Differs(detail))
         }
-        Verdict::Wrong(_) => {
+        ItemVerdict::Wrong(_) => {
             claim(run, kind.made(false)).await?;
             kind.make(run, id, found).await
         }

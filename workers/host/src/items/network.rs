@@ -7,7 +7,7 @@ use dormer_profile::{
 };
 use serde_json::json;
 
-use super::{Kind, Step, Verdict, hns};
+use super::{ItemVerdict, Kind, Step, hns};
 use crate::{
     ops::{Host, Interface, InterfaceList},
     problem::{Doing as _, Problem, Result},
@@ -61,24 +61,26 @@ impl Kind for HnsNetwork {
         Ok(CurrentState::Asked(hns::network(run, &self.name).await?))
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match found {
-            CurrentState::NoService | CurrentState::Asked(None) => Verdict::wrong("is not there"),
+            CurrentState::NoService | CurrentState::Asked(None) => {
+                ItemVerdict::wrong("is not there")
+            }
             CurrentState::Asked(Some(network)) if is_nobodys(&network.management_ip) => {
-                Verdict::wrong(format!(
+                ItemVerdict::wrong(format!(
                     "has the management address {}",
                     network.management_ip
                 ))
             }
             CurrentState::Asked(Some(network)) => match &self.create {
-                Some(create) if !fits(network, create) => Verdict::wrong(format!(
+                Some(create) if !fits(network, create) => ItemVerdict::wrong(format!(
                     "is {} {}, not {} {}",
                     network.kind,
                     network.subnet(),
                     create.network_type,
                     create.subnet
                 )),
-                _ => Verdict::right(),
+                _ => ItemVerdict::right(),
             },
         }
     }

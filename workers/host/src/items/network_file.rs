@@ -3,7 +3,7 @@
 use dormer_profile::{answer::FailureCode, item::NetworkFile, sha256_hex};
 
 use super::{
-    Kind, Step, Verdict, directory::make_with_parents, endpoint::serves, file::digest, hns,
+    ItemVerdict, Kind, Step, directory::make_with_parents, endpoint::serves, file::digest, hns,
     network::is_nobodys,
 };
 use crate::{
@@ -32,14 +32,14 @@ impl Kind for NetworkFile {
         Ok(CurrentState { there, content })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let Some(content) = &found.content else {
-            return Verdict::wrong("its network is not there");
+            return ItemVerdict::wrong("its network is not there");
         };
         if found.there.as_deref() == Some(&sha256_hex(content.as_bytes())) {
-            Verdict::right()
+            ItemVerdict::right()
         } else {
-            Verdict::wrong("differs")
+            ItemVerdict::wrong("differs")
         }
     }
 

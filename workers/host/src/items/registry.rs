@@ -5,7 +5,7 @@ use dormer_profile::{
     item::{Registry, RegistryValue},
 };
 
-use super::{Kind, Step, Verdict, environment};
+use super::{ItemVerdict, Kind, Step, environment};
 use crate::{
     ops::{Host, RegistryList, SystemRead, Value},
     problem::{Doing as _, Result},
@@ -44,14 +44,14 @@ impl Kind for Registry {
         Ok(CurrentState { value, meant })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         if !found.meant {
-            return Verdict::Right("for other hosts".into());
+            return ItemVerdict::Right("for other hosts".into());
         }
         match &found.value {
-            Some(value) if *value == Value::from(&self.value) => Verdict::right(),
-            Some(_) => Verdict::wrong("another value"),
-            None => Verdict::wrong("is not there"),
+            Some(value) if *value == Value::from(&self.value) => ItemVerdict::right(),
+            Some(_) => ItemVerdict::wrong("another value"),
+            None => ItemVerdict::wrong("is not there"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dormer_profile::{answer::FailureCode, item};
 
-use super::{Kind, Step, Verdict};
+use super::{ItemVerdict, Kind, Step};
 use crate::{
     ops::{FileVersion, Host, Interface, InterfaceList, ProgramRun, Route, RouteAdd, RouteList},
     problem::{Doing as _, Problem, Result},
@@ -70,11 +70,11 @@ impl Kind for item::Route {
         read(&mut run.host).await
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         if found.leads(&self.prefix) {
-            Verdict::right()
+            ItemVerdict::right()
         } else {
-            Verdict::wrong("is not there, or leads nowhere")
+            ItemVerdict::wrong("is not there, or leads nowhere")
         }
     }
 

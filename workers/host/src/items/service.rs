@@ -7,7 +7,7 @@ use dormer_profile::{
     item::{Service, StartType},
 };
 
-use super::{Kind, Step, Verdict, environment};
+use super::{ItemVerdict, Kind, Step, environment};
 use crate::{
     files::stat,
     ops::{
@@ -87,24 +87,24 @@ impl Kind for Service {
         })
     }
 
-    fn differs(&self, found: &CurrentState) -> Verdict {
+    fn differs(&self, found: &CurrentState) -> ItemVerdict {
         let Some(there) = &found.there else {
-            return Verdict::wrong("is not there");
+            return ItemVerdict::wrong("is not there");
         };
         if there.marked {
-            return Verdict::wrong("is marked for deletion");
+            return ItemVerdict::wrong("is marked for deletion");
         }
         let mut differing = compare(self, there);
         if found.old_priority.is_some() {
             differing.push("priority");
         }
         if !differing.is_empty() {
-            return Verdict::wrong(format!("differs in {}", differing.join(", ")));
+            return ItemVerdict::wrong(format!("differs in {}", differing.join(", ")));
         }
         if self.running && there.status.state != ServiceState::Running {
-            return Verdict::wrong("is not running");
+            return ItemVerdict::wrong("is not running");
         }
-        Verdict::right()
+        ItemVerdict::right()
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {

@@ -8,7 +8,7 @@ ask! {
     /// Every Win32 service (types 0x10 and 0x20, instances of user services left out) with its state and what it
     /// depends on: `EnumServicesStatusExW`, then `QueryServiceConfigW` for each. A service that is gone in between, or
     /// may not be read (5), is left out, with the exception of its name: then `depends` is empty.
-    ServiceList, "service_list", reads, |_| QUICK_MS, {} -> Vec<Listed>;
+    ServiceList, "service_list", reads, |_| QUICK_MS, {} -> Vec<ServiceEntry>;
 
     /// A service's configuration: `QueryServiceConfigW`, and `QueryServiceConfig2W` levels 1, 2, 3 and 4. A level that
     /// Windows refuses with 124 is [`None`]: not readable, which is not the same as not there.
@@ -155,7 +155,7 @@ pub enum ServiceState {
 
 /// One service of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ServiceEntry {
     /// Its name.
     pub name: String,
     /// Its state.

@@ -1,7 +1,7 @@
 //! Verdict loop: each fault of the simulated world ends by what `dormer why -o json` says, and by nothing else.
 //!
 //! One loop for all faults of the table: it starts the fault, waits until a machine needs a person, does nothing for
-//! long (the control, [`Row::held`]), reads `dormer why`, does what that says, word by word, and waits until all machines serve. A
+//! long (the control, [`FaultRow::held`]), reads `dormer why`, does what that says, word by word, and waits until all machines serve. A
 //! fault that heals must do so without a person, and before the time that `dormer why` says.
 
 mod person;
@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use table::{During, ROWS, Row, Verdict};
+use table::{During, FaultRow, ROWS, Verdict};
 
 /// Poll interval meanwhile.
 const POLL_EVERY: Duration = Duration::from_secs(120);
@@ -120,7 +120,7 @@ struct Trial {
     scenario: Scenario,
     api: Arc<Api>,
     person: Person,
-    row: &'static Row,
+    row: &'static FaultRow,
     /// Promised times, by machine and by the record at which the phase was entered, and those that have passed.
     promises: BTreeMap<(String, u64), u64>,
     broken: Vec<String>,
@@ -130,7 +130,7 @@ struct Trial {
 }
 
 impl Trial {
-    async fn begin(row: &'static Row) -> Self {
+    async fn begin(row: &'static FaultRow) -> Self {
         let scenario = Scenario::start_in(row.world()).await;
         let api = Api::over(scenario.ports(), Arc::default(), None);
         let person = Person::over(Arc::clone(&api)).await;
@@ -332,7 +332,7 @@ impl Trial {
 }
 
 /// Plays a row on a virtual clock, and returns what went wrong with the log of it.
-fn run(row: &'static Row) -> Result<(), String> {
+fn run(row: &'static FaultRow) -> Result<(), String> {
     let ended = Arc::new(Mutex::new(Err("it panicked".to_owned())));
     let result = Arc::clone(&ended);
     stage::on_a_virtual_clock(async move {
@@ -348,7 +348,7 @@ fn run(row: &'static Row) -> Result<(), String> {
 }
 
 /// Plays rows on two threads, and returns what went wrong.
-fn run_all(rows: Vec<&'static Row>) -> Vec<String> {
+fn run_all(rows: Vec<&'static FaultRow>) -> Vec<String> {
     let rows = Mutex::new(rows);
     let wrong = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

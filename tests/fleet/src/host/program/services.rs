@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormer_host::ops::{
-    Answer, Listed, Operation, Outcome, Process as Running, ProcessKey, Restarts, ServiceConfig,
-    ServiceSettings, ServiceState as State, ServiceStatus, Start, WinError,
+    Answer, Operation, Outcome, Process as Running, ProcessKey, Restarts, ServiceConfig,
+    ServiceEntry, ServiceSettings, ServiceState as State, ServiceStatus, Start, WinError,
 };
 use dormer_profile::answer::FeatureState;
 use dormer_profile::item::{FailureActions, Service, StartType};
@@ -28,7 +28,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
     Ok(match operation {
         O::ServiceList(_) => {
             let state = host.state();
-            let all = state.scm.iter().map(|entry| Listed {
+            let all = state.scm.iter().map(|entry| ServiceEntry {
                 name: entry.config.name.clone(),
                 state: state_of(entry.state),
                 pid: entry.pid.unwrap_or(0),

@@ -17,7 +17,7 @@ use dormer_host::{
     arguments::Call,
     heartbeat::HostHeartbeat,
     ops::Step,
-    wire::{self, Output, Watch, Watched},
+    wire::{self, ObservedHost, Output, Watch},
 };
 use dormer_profile::answer::FailureCode;
 use windows_sys::Win32::{
@@ -49,11 +49,11 @@ pub fn serve(call: Call) -> ExitCode {
 }
 
 /// This Windows, for one call: from its first operation on signs are given, and an operation's limit ends the process.
-pub fn watched(call: Call, output: Output<Stdout>) -> Watched<Win32> {
+pub fn watched(call: Call, output: Output<Stdout>) -> ObservedHost<Win32> {
     let watch = Watch::default();
     let watcher = watch.clone();
     thread::spawn(move || give_signs(&watcher, &call, &output));
-    Watched::new(Win32::new(), watch)
+    ObservedHost::new(Win32::new(), watch)
 }
 
 /// A panic is an answer, too; the process aborts after it.

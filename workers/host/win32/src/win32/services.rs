@@ -4,8 +4,8 @@
 use std::ptr::{null, null_mut};
 
 use dormer_host::ops::{
-    Listed, Restarts, ServiceChange, ServiceConfig, ServiceCreate, ServiceDescribe, ServiceFailure,
-    ServiceSettings, ServiceState, ServiceStatus, Start,
+    Restarts, ServiceChange, ServiceConfig, ServiceCreate, ServiceDescribe, ServiceEntry,
+    ServiceFailure, ServiceSettings, ServiceState, ServiceStatus, Start,
 };
 use windows_sys::Win32::{
     Foundation::{
@@ -83,7 +83,7 @@ fn room(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
 
-pub(super) fn list() -> Result<Vec<Listed>> {
+pub(super) fn list() -> Result<Vec<ServiceEntry>> {
     let manager = manager(SC_MANAGER_CONNECT | SC_MANAGER_ENUMERATE_SERVICE)?;
     let mut buffer = room(LIST_MAX);
     let (mut needed, mut count, mut resume) = (0, 0, 0);
@@ -120,7 +120,7 @@ pub(super) fn list() -> Result<Vec<Listed>> {
             }
             // SAFETY: it points to a text in the buffer.
             let name = unsafe { text::at(service.lpServiceName) };
-            found.push(Listed {
+            found.push(ServiceEntry {
                 depends: depends(&manager, &name),
                 state: state(status.dwCurrentState)?,
                 pid: status.dwProcessId,

@@ -32,7 +32,7 @@ pub(super) enum During {
 
 /// A fault with its verdict.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct FaultRow {
     /// Orders of faults: the row's own first, and others that it needs.
     pub(super) faults: &'static str,
     pub(super) during: During,
@@ -43,7 +43,7 @@ pub(super) struct Row {
     pub(super) often: bool,
 }
 
-impl Row {
+impl FaultRow {
     /// Time without any action of a person: twice the time in which a cure must end the fault.
     pub(super) fn held(&self) -> Duration {
         match self.often {
@@ -80,8 +80,8 @@ impl Row {
     }
 }
 
-const fn row(faults: &'static str, during: During, verdict: Verdict) -> Row {
-    Row {
+const fn row(faults: &'static str, during: During, verdict: Verdict) -> FaultRow {
+    FaultRow {
         faults,
         during,
         verdict,
@@ -91,8 +91,8 @@ const fn row(faults: &'static str, during: During, verdict: Verdict) -> Row {
 }
 
 /// A row of the tier that runs on each commit.
-const fn often(faults: &'static str, during: During, verdict: Verdict) -> Row {
-    Row {
+const fn often(faults: &'static str, during: During, verdict: Verdict) -> FaultRow {
+    FaultRow {
         often: true,
         ..row(faults, during, verdict)
     }
@@ -104,7 +104,7 @@ use Verdict::{Command, Heals, Outside as Out};
 
 /// All faults. `x9999`: the fault occurs until a person ends it.
 #[rustfmt::skip]
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[FaultRow] = &[
     row("ssh-reset-in-kex@1", BringUp, Heals),
     row("auth-refused-a-while@1", BringUp, Heals),
     row("shell-varies@1", BringUp, Heals),
