@@ -1,8 +1,8 @@
 //! Verdict loop: each fault of the simulated world ends by what `dormer why -o json` says, and by nothing else.
 //!
-//! One loop for all faults of the table: it starts the fault, waits until a machine needs a person, does nothing for
-//! long (the control, [`FaultRow::held`]), reads `dormer why`, does what that says, word by word, and waits until all machines serve. A
-//! fault that heals must do so without a person, and before the time that `dormer why` says.
+//! One loop for all faults of the table. It starts the fault and waits until a machine needs a person. It does nothing
+//! for long (the control, [`FaultRow::held`]). Then it reads `dormer why`, does what that says, word by word, and waits
+//! until all machines serve. A fault that heals must do so without a person, and before the time that `dormer why` says.
 
 mod person;
 mod table;
@@ -32,7 +32,7 @@ const POLL_EVERY: Duration = Duration::from_secs(120);
 /// Time after which a person asks `dormer why` again, if not all serve.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
 /// Time for which nodes serve before a later upgrade: people do something to one that has served for three minutes
-/// (`SERVES_FOR` in `tests/fleet/src/cluster/problem.rs`).
+/// (`SERVES_FOR` in `tests/fleet/src/cluster/trouble.rs`).
 const SERVED_FOR: Duration = Duration::from_secs(240);
 /// Limit of a bring-up, an upgrade and the time until a fault shows.
 const AT_MOST: Duration = Duration::from_secs(4 * 3_600);
