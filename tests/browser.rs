@@ -436,7 +436,7 @@ fn a_page_whose_connection_is_cut_or_falls_silent_is_right_again() {
     browser.until("silence tells", SILENCE, paused);
 }
 
-/// Somebody else asks for something meanwhile.
+/// Another person sends a request meanwhile.
 fn ask(site: &Site, path: &str) {
     let server = site.url();
     let words: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -128,7 +128,7 @@ async fn a_scrape_counts_what_happened_and_names_no_machine() {
         }
     }
 
-    // Nobody's name, however many machines there are.
+    // No machine's name, however many machines there are.
     for word in [
         "win-",
         "winworker",

@@ -28,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    /// Machines that nobody has configured.
+    /// Machines that are not configured.
     async fn empty(machines: u32, speed: f64) -> Self {
         let folder = test_dir("migrate");
         let ssh_port = free_port();
@@ -268,7 +268,7 @@ async fn moved_over_and_back(machines: u32, back: usize, speed: f64) {
         "{said}"
     );
 
-    // Adoption moves nobody; WICD alone is another on each host.
+    // Adoption moves no pod; WICD alone is another on each host.
     site.until("dormer has taken every node over", || {
         site.next() == "resume"
     })

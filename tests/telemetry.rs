@@ -16,7 +16,7 @@ use std::{
 const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
 const NAMESPACE: &str = "dormer";
-/// A bearer token of somebody who asks the API.
+/// A bearer token of a caller of the API.
 const BEARER: &str = "marked-bearer-7d1f0a6c52";
 
 /// A token for the collector, and the headers that it goes in, as the variable has them.
@@ -679,7 +679,7 @@ async fn no_secret_leaves_the_process() {
     let collector = Collector(started!(OtlpReceiver::start()));
     let endpoint = collector.0.url();
     let site = Site::new("secrets", 2).await;
-    // As much as somebody might ask for who looks for a fault.
+    // As much as a person might ask for in the search for a fault.
     let (mut dormer, port) = site.dormer("log", &endpoint, "debug,dormer=trace");
     site.await_joined(2, port).await;
     assert_eq!(site.served(), 2);

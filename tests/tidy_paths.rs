@@ -164,7 +164,7 @@ impl Known {
                 !folders.iter().any(|folder| folder.join(word).exists())
             } else {
                 // A page that does not ship helps no reader, in whatever folder it is said to be.
-                // What follows a URL's scheme is somebody else's page.
+                // What follows a URL's scheme is a page of another site.
                 let page = extension(Path::new(word)) == "md" && !word.starts_with("//");
                 let there = || folders.iter().any(|folder| folder.join(word).exists());
                 page && !self.names.contains(*word) && !there()

@@ -38,6 +38,12 @@ const PRIVATE: &[(&[&str], &str)] = &[
     (&["heard", "hear", "hears", "hearing"], "signals, received"),
     (&["seen"], "facts, observed"),
     (&["told"], "what it holds: published, reported, text"),
+    (&["saw"], "observe"),
+    (&["news"], "changes, updates"),
+    (
+        &["wish", "wishes", "wished"],
+        "request, leased request, drain hooks",
+    ),
     (&["desk", "desks"], "what it holds: renderer, queue"),
     (
         &["way", "ways"],
@@ -292,7 +298,7 @@ fn package(path: &Path) -> PathBuf {
 }
 
 /// Number of type names that more than two packages have. It may only fall: one name, one meaning.
-const SHARED_NAMES: usize = 84;
+const SHARED_NAMES: usize = 62;
 
 #[test]
 fn type_names_in_more_than_two_packages_become_fewer() {
@@ -404,9 +410,9 @@ const RIDDLES: &[(&str, usize)] = &[
     ("whom", 0),
     ("signs of life", 2),
     ("sign of life", 0),
-    ("nobody", 74),
-    ("somebody", 53),
-    ("for so long", 1),
+    ("nobody", 0),
+    ("somebody", 0),
+    ("for so long", 0),
     ("all the same", 0),
 ];
 

@@ -218,7 +218,7 @@ async fn prepare(world: &World, plan: &Plan) {
     world.create(settings).expect("settings of the pool");
 }
 
-/// This computer's address as somebody at `host` sees it.
+/// This computer's address as `host` sees it.
 fn own_address(host: &str) -> IpAddr {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     // Nothing is sent: it only chooses the way.

@@ -1,10 +1,14 @@
 //! Shard: the only owner of its runs, and the loop's five steps over a batch of messages.
 //!
-//! The order of these steps is the whole recovery story: **load** (a run that is not in memory is read, and its
-//! outstanding work is carried out), **decide** in memory, **append** on condition that no other engine was faster,
-//! **carry out** the effects, **acknowledge** the messages. Any failure after the append drops the run from memory.
-//! The unacknowledged messages come again, the load carries out what was lost, and the fences recognize what is on
-//! record.
+//! Recovery rests on the order of these steps:
+//! 1. **Load**: a run that is not in memory is read, and its outstanding work is carried out.
+//! 2. **Decide** in memory.
+//! 3. **Append**, on condition that no other engine was faster.
+//! 4. **Carry out** the effects.
+//! 5. **Acknowledge** the messages.
+//!
+//! Any failure after the append drops the run from memory. The unacknowledged messages come again, the load carries out
+//! what was lost, and the fences recognize what is on record.
 
 mod alarm;
 mod cache;

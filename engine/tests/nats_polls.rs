@@ -1,4 +1,4 @@
-//! Polls of all runs, as a console does while somebody watches it, on a real server.
+//! Polls of all runs, as a console does while a person watches it, on a real server.
 
 use crate::nats_common;
 

@@ -218,7 +218,7 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
     engine.await.expect("it ends").expect("a sound store");
 }
 
-/// The queue would give the order to nobody for minutes: its worker is dropped in the middle of the job.
+/// The queue would not give the order out for minutes: its worker is dropped in the middle of the job.
 #[tokio::test]
 async fn what_a_worker_leaves_is_done_by_the_next_one() {
     let ports = Arc::new(Local::new(

@@ -1,4 +1,4 @@
-//! One run that cannot go on stops nobody: it is noted, its messages leave the inbox, and it goes on after its release.
+//! One run that cannot go on stops no other: it is noted, its messages leave the inbox, and it goes on after its release.
 
 use dormer_engine::{
     embedded::EmbeddedStore,

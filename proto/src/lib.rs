@@ -9,6 +9,7 @@
 pub mod address;
 pub mod boot;
 pub mod checks;
+mod defaults;
 pub mod duration;
 pub mod envelope;
 pub mod id;

@@ -2,6 +2,7 @@
 
 use crate::{
     checks::{NodeCheck, NodeExpectation},
+    defaults::is_false,
     id::{LeaseToken, Seq, Timestamp},
     message::Reporter,
     other_operator::OtherOperator,
@@ -225,14 +226,6 @@ impl Guard {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(it: &bool) -> bool {
-    !it
 }
 
 /// Task of a machine.

@@ -1,6 +1,9 @@
 //! Settings of a pool: the desired state of its machines, and how they may be changed.
 
-use crate::other_operator::OtherOperator;
+use crate::{
+    defaults::{is_false, is_zero},
+    other_operator::OtherOperator,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -222,22 +225,6 @@ impl PoolSettings {
         let held = self.held.as_deref();
         held.map(|why| with_remedy(why, self.held_cure.as_deref()))
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(it: &bool) -> bool {
-    !it
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(it: &u64) -> bool {
-    *it == 0
 }
 
 impl PoolSettings {

@@ -1,6 +1,7 @@
 //! Types of the rollout workflow: its members' reports, signals, and facts about owners.
 
 use crate::{
+    defaults::is_false,
     id::{LeaseToken, Timestamp},
     machine::TokenMark,
     pool::PoolSettings,
@@ -59,14 +60,6 @@ pub struct NotCompared {
     /// Fingerprint of the host key that the host shows instead of the pinned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown_key: Option<String>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(it: &bool) -> bool {
-    !it
 }
 
 /// Signal to a rollout, from members and people.

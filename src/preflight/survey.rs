@@ -198,23 +198,24 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     survey
         .gmsa_webhooks
         .retain(|it| name(it).contains("gmsa-webhook"));
+    survey.unread = reader.unread;
+    read_operators(client, &mut survey).await;
+    let needed = super::rights::needed(namespace);
+    survey.lacks = missing_rights(client, &needed, &mut survey.unread).await;
+    Ok(survey)
+}
+
+/// Other operators of Windows nodes: what runs, and what is installed.
+async fn read_operators(client: &Client, survey: &mut Survey) {
     let operator = operators::check(client).await;
     if let (OtherOperator::Unread, Some(why)) = (&operator.neighbour, &operator.unread) {
-        reader.unread.push(why.clone());
+        survey.unread.push(why.clone());
     }
     survey.operator = Some(operator);
     match operators::installed(client).await {
         Ok(all) => survey.operator_installed = all,
-        Err(why) => reader.unread.push(why),
+        Err(why) => survey.unread.push(why),
     }
-    survey.lacks = lacks(
-        client,
-        &super::rights::needed(namespace),
-        &mut reader.unread,
-    )
-    .await;
-    survey.unread = reader.unread;
-    Ok(survey)
 }
 
 /// Name of an object.
@@ -307,7 +308,11 @@ impl ClusterReader<'_> {
 }
 
 /// Rights that the account of the kubeconfig does not have.
-async fn lacks(client: &Client, needed: &[Right], unread: &mut Vec<String>) -> Vec<String> {
+async fn missing_rights(
+    client: &Client,
+    needed: &[Right],
+    unread: &mut Vec<String>,
+) -> Vec<String> {
     let reviews = needed.iter().map(|right| async move {
         let (resource, part) = match right.resource.split_once('/') {
             Some((resource, part)) => (resource, Some(part.to_owned())),

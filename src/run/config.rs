@@ -143,11 +143,7 @@ impl Config {
         let history_keys = all.history_keys.filter(|_| roles.contains(&Role::Engine));
         let history_keys = history_keys.map(|path| HistoryKeys::open(&path, unkeyed));
         let history_keys = history_keys.transpose().context("--history-keys")?;
-        let slots = all.slots.unwrap_or_default();
-        ensure!(
-            (1..=SLOTS_MAX).contains(&slots),
-            "--slots {slots}: it must be 1 to {SLOTS_MAX}"
-        );
+        let slots = slots(all.slots)?;
         let key = key_location(all.private_key, all.private_key_secret)?;
         let listen = all.listen.unwrap_or(LISTEN);
         let authentication = all
@@ -156,21 +152,7 @@ impl Config {
                 true => Authentication::Loopback,
                 false => Authentication::Cluster,
             });
-        let review_seconds = all.review_seconds.unwrap_or_default();
-        ensure!(
-            review_seconds <= REVIEW_SECONDS_MAX,
-            "--review-seconds {review_seconds}: it must be at most {REVIEW_SECONDS_MAX}, because \
-             a revoked right works until then"
-        );
-        let short = all
-            .access_token
-            .as_ref()
-            .is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
-        ensure!(
-            !short,
-            "--access-token: it needs at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex \
-             32 makes one)"
-        );
+        check_access_token(all.access_token.as_ref())?;
         let session_keys = session_keys(&all.session_key)?;
         let tls = tls(all.tls_certificate, all.tls_key)?;
         ensure!(
@@ -206,7 +188,7 @@ impl Config {
             listen,
             authentication,
             audience: all.audience,
-            review_kept_for: Duration::from_secs(review_seconds),
+            review_kept_for: review_kept_for(all.review_seconds)?,
             access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
             login_link: all.login_link.unwrap_or_default(),
             audit: audit(all.audit_log, all.audit_required)?,
@@ -226,6 +208,35 @@ impl Config {
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
+}
+
+fn slots(number: Option<usize>) -> anyhow::Result<usize> {
+    let slots = number.unwrap_or_default();
+    ensure!(
+        (1..=SLOTS_MAX).contains(&slots),
+        "--slots {slots}: it must be 1 to {SLOTS_MAX}"
+    );
+    Ok(slots)
+}
+
+fn review_kept_for(seconds: Option<u64>) -> anyhow::Result<Duration> {
+    let seconds = seconds.unwrap_or_default();
+    ensure!(
+        seconds <= REVIEW_SECONDS_MAX,
+        "--review-seconds {seconds}: it must be at most {REVIEW_SECONDS_MAX}, because \
+         a revoked right works until then"
+    );
+    Ok(Duration::from_secs(seconds))
+}
+
+fn check_access_token(token: Option<&Secret>) -> anyhow::Result<()> {
+    let short = token.is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
+    ensure!(
+        !short,
+        "--access-token: it needs at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex \
+         32 makes one)"
+    );
+    Ok(())
 }
 
 fn payload_keys(

@@ -29,7 +29,7 @@ pub(crate) struct Payloads {
 
 impl Payloads {
     /// Reads every payload in `folders` into the catalog. A folder with a manifest is a payload; in another, each
-    /// folder in it that has one. An invalid payload does not keep the others out: it is logged, the catalog has a
+    /// folder in it that has one. An invalid payload does not keep the others out. It is logged, the catalog has a
     /// sentence about it, and it is read again.
     ///
     /// # Errors

@@ -192,7 +192,7 @@ async fn a_stolen_worker_gets_no_token_for_what_does_not_join() {
     giving.abort();
 }
 
-/// Nobody runs the role: the attempt is given back with a code of its own, and does not count.
+/// No process runs the role: the attempt is given back with a code of its own, and does not count.
 #[tokio::test]
 async fn a_machine_waits_for_an_approver_that_nobody_runs() {
     let site = Site::new(plane!(), "nobody").await;

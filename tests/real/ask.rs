@@ -116,7 +116,7 @@ pub(crate) async fn served(site: &Site, machine: &MachineRef) -> CsrExpectation 
     }
 }
 
-/// A kubelet, or somebody who would be one.
+/// A kubelet, or a client that claims to be one.
 pub(crate) struct Kubelet<'a> {
     site: &'a Site,
     key: KeyPair,
@@ -130,7 +130,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Makes a request as somebody.
+    /// Makes a request as the given user.
     pub(crate) async fn ask(&self, who: &Speaker, name: &str, ask: Ask) -> Result<(), kube::Error> {
         self.ask_by(&self.site.client(who).await, name, &ask).await
     }
@@ -199,7 +199,7 @@ impl<'a> Kubelet<'a> {
     }
 }
 
-/// Makes a Node as somebody.
+/// Makes a Node as the given user.
 pub(crate) async fn make_node(client: &Client, name: &str) -> Result<Value, kube::Error> {
     // A kubelet labels its own Node so (docs/field-notes.md, Names and builds).
     let labels = json!({"kubernetes.io/os": "windows"});

@@ -72,7 +72,7 @@ fn serving(change: impl FnOnce(&mut Ask)) -> Ask {
     ask
 }
 
-/// Somebody with a good bootstrap token who asks for more than it is for.
+/// A client with a good bootstrap token that asks for more than it is for.
 fn names(attacks: &mut AttackList, token: &Speaker) {
     const OTHER: &str = "its common name is";
     for (name, common_name) in [
@@ -290,7 +290,7 @@ async fn strangers(attacks: &mut AttackList, site: &Site) {
     );
 }
 
-/// A node that serves, and would like to serve as somebody else.
+/// A node that serves, and tries to serve as another one.
 fn servers(attacks: &mut AttackList, site: &Site) {
     let node = &site
         .plane

@@ -319,7 +319,7 @@ impl Site {
         }
     }
 
-    /// A client for somebody.
+    /// A client for the given user.
     pub(crate) async fn client(&self, speaker: &Speaker) -> Client {
         client(&self.plane.kubeconfig(speaker)).await
     }
@@ -477,7 +477,7 @@ impl Site {
     }
 }
 
-/// A client with somebody's kubeconfig that does not retry, as `dormer run` makes it.
+/// A client with a user's kubeconfig that does not retry, as `dormer run` makes it.
 pub(crate) async fn client(kubeconfig: &str) -> Client {
     Client::try_from(config(kubeconfig).await).expect("a client")
 }

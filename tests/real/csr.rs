@@ -192,7 +192,7 @@ async fn nobodys(watching: &Watching, count: usize, csr: &str) {
     watching
         .until_status("it is nobody's", |status| status.foreign_csrs >= count)
         .await;
-    // A Machine whose Node is not there yet may say who asks in its name. The request itself is nobody's.
+    // A Machine whose Node is not there yet may say who asks in its name. The request itself is routed to no machine.
     let published = watching.published.0.borrow();
     let routed = published.messages.iter().any(|(_, observation)| {
         matches!(&observation.fact, Some(dormer_proto::work::Fact::Machine(Fact::Csr(it))) if it.name == csr)

@@ -162,7 +162,7 @@ async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
             .contains("PodDisruptionBudget strict asks for 2 healthy pods, and 2 are healthy"),
         "{blockers:?}"
     );
-    // Somebody allows one: exactly one goes, and the budget is used up.
+    // The budget allows one: exactly one goes, and the budget is used up.
     site.world
         .patch(
             BUDGET,
@@ -220,7 +220,7 @@ async fn a_closed_fence_evicts_nothing() {
     assert_eq!(remaining(&site, &["stays"]).await, ["stays"]);
 }
 
-/// Lets the scheduler place pods that ask for the test's nodes there. (Nobody takes a new Node's taint away here: that
+/// Lets the scheduler place pods that ask for the test's nodes there. (A new Node's taint is not taken away here: that
 /// is the business of a controller that would miss the heartbeats of these nodes.)
 async fn schedulable(site: &Site, machine: &MachineRef) {
     let room = json!({"pods": "110", "cpu": "4", "memory": "8Gi"});

@@ -249,7 +249,7 @@ async fn a_node_that_is_no_windows_node_of_this_machine_is_left_alone() {
         site.pod(sound, short, json!({})).await;
         for machine in [m, sound] {
             if change.is_null() {
-                // Its Node was deleted, and somebody else's has the name now.
+                // Its Node was deleted, and another Node has the name now.
                 site.world.delete(NODE, "", &machine.name).await;
                 site.node(&machine.name).await;
             } else {

@@ -34,7 +34,7 @@ enum Write {
 }
 use Write::{Create, Delete, Part, Patch as Change};
 
-/// What somebody tries who has an account of dormer's.
+/// What an attacker tries with an account of dormer's.
 struct Attack {
     account: &'static str,
     kind: Kind,

@@ -306,7 +306,7 @@ impl Office {
 
 /// A person of the table: an account, and which of what is asked it may.
 type Person<'a> = (&'a str, String, May);
-/// Whether somebody may do what is asked.
+/// Whether the user may do what is asked.
 type May = fn(&Asked) -> bool;
 
 fn reads(asked: &Asked) -> bool {

@@ -242,7 +242,7 @@ impl Release {
         }
     }
 
-    /// What dormer's client prints of the machines for somebody who may read.
+    /// What dormer's client prints of the machines for a user who may read.
     async fn asked(&self) -> Result<Value, String> {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "reader", "namespace": "default"}});

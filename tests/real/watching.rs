@@ -303,7 +303,7 @@ pub(crate) async fn everything_is_observed(
     Ok(())
 }
 
-/// A WindowsHost at an address that nobody has (RFC 5737); its UID.
+/// A WindowsHost at an address that no host has (RFC 5737); its UID.
 async fn host_of(site: &Site, mark: &str) -> String {
     let made = site.world.create(json!({
         "apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",

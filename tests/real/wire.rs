@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// Somebody's client over this wire. Each of its watches lasts so many seconds: a server tells how far it is once a
+    /// A user's client over this wire. Each of its watches lasts so many seconds: a server tells how far it is once a
     /// minute, and two seconds before a watch's end.
     pub(crate) async fn client(&self, site: &Site, speaker: &Speaker, seconds: u32) -> Client {
         let kubeconfig = site.plane.kubeconfig(speaker);

@@ -8,8 +8,8 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Longest wait of an executor for a missing prerequisite, in milliseconds of the engine's time: less than an order may
-/// wait in a queue, so that the engine does not give the attempt up meanwhile.
+/// Longest wait of an executor for a missing prerequisite, in milliseconds of the engine's time. It is shorter than an
+/// order's wait in the queue, so that the engine does not give the attempt up meanwhile.
 pub const READY_MS_MAX: u64 = 4 * 60_000;
 
 /// Executor of orders. An order may come twice, even at the same time, so repeating it must be harmless.

@@ -194,7 +194,7 @@ fn what_was_said_before_its_end_does_not_bring_it_back() {
     let verdict = life.sees_in(1, "Machine", "uid-a", before);
     assert!(matches!(verdict, Verdict::Dropped(_)), "{verdict:?}");
     assert!(life.run().closed.is_some());
-    // Nor does a Machine that somebody else deletes, or another object's fact.
+    // Nor does a Machine that another client deletes, or another object's fact.
     let leaving = Some(machine_fact(MachineFact {
         deleting: true,
         ..machine()
@@ -230,7 +230,7 @@ fn a_person_who_removed_the_wrong_one_takes_it_back_by_a_reset() {
     assert!(life.run().closed.is_none(), "{:?}", life.phase());
     assert!(life.state().reported.is_some(), "it is a member again");
     assert!(!life.run().tasks.is_empty(), "it works");
-    // Its Machine was deleted while nobody looked: the next list says so.
+    // Its Machine was deleted while no watch ran: the next list says so.
     life.epoch = 2;
     assert_eq!(life.sees("Machine", "uid-a", None), Verdict::Taken);
     assert!(life.run().closed.is_some());

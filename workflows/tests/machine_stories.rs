@@ -162,7 +162,7 @@ fn a_restart_and_a_live_change() {
     holds(&story, expect_file!["stories/restart_and_live.txt"]);
 }
 
-/// What disturbs nobody waits as well while the pool is paused, and needs no lease once it is not.
+/// A change that disturbs no pod waits as well while the pool is paused, and needs no lease once it is not.
 #[test]
 fn a_paused_pool_holds_live_changes_but_for_certificates() {
     let paused = |version: &str, holds_live| PoolSettings {

@@ -391,7 +391,7 @@ fn a_node_that_is_uncordoned_in_mid_drain_is_drained_anew() {
     assert!(!guard(&story, "open-fence").anew);
 }
 
-/// A hook before the drain belongs to somebody who waits for the deletion, whether the Node is Ready or not.
+/// A hook before the drain belongs to a controller that waits for the deletion, whether the Node is Ready or not.
 #[test]
 fn a_drain_before_a_deletion_says_so() {
     let story = draining_again(wanting("v2"));
@@ -429,7 +429,7 @@ fn a_cordon_that_is_newer_than_the_request_is_kept() {
         .feed("the cordon is seen", cordoned());
     assert!(!story.state.report().cordoned, "{}", story.text);
     assert!(asked(&mut story));
-    // Hours later somebody else has work on it.
+    // Hours later another person has work on it.
     let later = || {
         let mut story = Story::joined(wanting("v1"));
         story

@@ -129,7 +129,7 @@ fn no_token_is_renewed_on_a_host_without_a_node_or_without_a_token() {
     assert!(story.names().is_empty(), "{}", story.text);
 }
 
-/// A pause holds every other change, also those that disturb nobody.
+/// A pause holds every other change, also those that disturb no pod.
 #[test]
 fn under_a_pause_a_comparison_renews_and_nothing_else_is_changed() {
     let paused = PoolSettings {

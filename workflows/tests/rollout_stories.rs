@@ -220,7 +220,7 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
     let says =
         "r@20 to serve, which is labelled to be ignored: remove the label, or delete its Machine";
     assert_eq!(waits.as_deref(), Some(says));
-    // From then on it counts: nobody is missing once the set is made smaller.
+    // From then on it counts: no machine is missing once the set is made smaller.
     pool.member("b", going())
         .replace("b", 2, 40_000)
         .owner(2, &["c", "r@20"], &[]);
@@ -241,7 +241,7 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
     };
     pool.member("s@30", serves);
     assert!(pool.state.slot_of(&Uid::new("b")).is_some());
-    // The set is made smaller: nobody is missing.
+    // The set is made smaller: no machine is missing.
     let mut pool = replaced();
     pool.owner(2, &["b", "c", "r@20"], &[]);
     assert!(pool.state.slot_of(&Uid::new("b")).is_some());
@@ -259,7 +259,7 @@ fn never_served(owner: &str, stays: bool) -> Signal {
     }
 }
 
-/// Labelled and deleted at once: its owner names it still, and nobody can remove its label.
+/// Labelled and deleted at once: its owner names it still, and its label cannot be removed.
 #[test]
 fn a_vacancy_names_no_ignored_machine_that_is_gone() {
     let mut pool = Pool::of(&["a", "b"]);
@@ -559,7 +559,7 @@ fn a_machine_without_owner() {
         .member("c", alone())
         .request("a")
         .request_as("b", alone());
-    // Nobody replaces it: no gap, no wait.
+    // No controller replaces it: no gap, no wait.
     let left = Signal::Left {
         owner: None,
         gap: true,
@@ -584,7 +584,7 @@ fn an_unknown_owner() {
         .request_as("a", other())
         .request("b")
         .replace("a", 1, 20_000);
-    // Nobody has listed the sets: it is unknown, and not gone.
+    // The sets were not listed: it is unknown, and not gone.
     pool.wait_ms(16 * 60_000).fired(Timer::OwnerCheck);
     // One list has it, though its fact has not come; the next one has not.
     pool.listed_sets(&["b"], &[SET, "other"])

@@ -136,8 +136,8 @@ impl NatsInbox {
         });
     }
 
-    /// Run of a due timer that goes into the inbox: another engine reads its partition first, and has it in memory; or
-    /// no credit is left for the run, and it would hold up the timers of others.
+    /// Run of a due timer that goes into the inbox. Either another engine reads the run's partition first, and has the run
+    /// in memory. Or no credit is left for the run, and its timer would delay those of others.
     fn to_pass_on(&self, message: &Message) -> Option<RunId> {
         let rings = self.link.names.all_timers_due();
         let run = Names::run_of(&message.subject).filter(|_| is_of(&rings, &message.subject))?;
@@ -325,7 +325,7 @@ impl NatsInbox {
         signed
     }
 
-    /// Puts a note about a refused message among the dead letters. The message itself is not in it, so that nobody puts
+    /// Puts a note about a refused message among the dead letters. The message itself is not in it, so that no command puts
     /// it back.
     async fn note(&self, message: &Message, why: &str) {
         let noted = self

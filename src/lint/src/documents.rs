@@ -27,8 +27,8 @@ pub(crate) struct Object<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a part. What the paste of a guide left in it (call-out numbers, a line that is indented by one column too
-    /// few) is found first, and read over, so that the other rules see the rest.
+    /// Reads a part. It first finds and skips remains of a guide's paste: call-out numbers, and a line that is indented by
+    /// one column too few. The other rules see the rest.
     pub(crate) fn read(part: &Part<'a>, found: &mut Vec<Finding>) -> Option<Self> {
         let callouts = paste::callouts(part);
         let blanked = paste::blanked(part.text, &callouts);

@@ -481,7 +481,7 @@ impl Inner {
 }
 
 /// Which `count` of `machines` the seed chooses: a walk around the ring with a stride that has no
-/// divisor in common with its length, so nobody is chosen twice.
+/// divisor in common with its length, so no element is chosen twice.
 fn chosen(seed: u64, fault: Fault, machines: u32, count: u32) -> Vec<u32> {
     let draw = splitmix(seed ^ (fault as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ring = u64::from(machines);

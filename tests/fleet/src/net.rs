@@ -12,7 +12,7 @@ use tokio::{
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// A two-way byte stream of which nobody needs to know the type.
+/// A two-way byte stream whose type does not matter.
 pub type BoxIo = Box<dyn Io>;
 
 /// Opens byte streams to `host:port`. Real sockets on the real clock; pipes in memory where the

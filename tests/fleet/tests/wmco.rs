@@ -71,7 +71,7 @@ fn node(world: &World) -> Option<Value> {
 }
 
 impl Site {
-    /// With a Node that an earlier WMCO configured by `key`, or that nobody did.
+    /// With a Node that an earlier WMCO configured by `key`, or without one.
     async fn new(off: Option<Rule>, key: Option<&str>) -> Self {
         let config = WorldConfig {
             linux: false,

@@ -29,7 +29,7 @@ const DRIVERS: [&str; 2] = ["chromedriver", "chromium.chromedriver"];
 const START_MAX: Duration = Duration::from_secs(60);
 /// An answer takes milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How a browser is started: it asks nobody for anything, and leaves nothing behind.
+/// How a browser is started: it sends no request of its own, and leaves nothing behind.
 const ARGUMENTS: [&str; 11] = [
     "--headless",
     "--no-sandbox",

@@ -32,7 +32,7 @@ pub struct HostProgram {
     pub perform: PathBuf,
 }
 
-/// The programs, built now if nobody has built these sources before. Processes that want them at the same time wait
+/// The programs, built now unless these sources were built before. Processes that want them at the same time wait
 /// for the one that builds.
 ///
 /// # Errors

@@ -128,7 +128,7 @@ impl ControlPlane {
         self.plan.ca.certificate()
     }
 
-    /// The key with which accounts' tokens are signed (PKCS #8, PEM; ECDSA on P-256), for tokens that nobody grants.
+    /// The key with which accounts' tokens are signed (PKCS #8, PEM; ECDSA on P-256), for tokens that the API server does not grant.
     ///
     /// # Panics
     /// When its file cannot be read.
@@ -141,7 +141,7 @@ impl ControlPlane {
         Speaker::Certificate(self.plan.admin.clone())
     }
 
-    /// Somebody with a certificate of this name and, if any, this group.
+    /// A user with a certificate of this name and, if any, this group.
     pub fn user(&self, name: &str, group: Option<&str>) -> Speaker {
         Speaker::Certificate(self.plan.ca.user(name, group))
     }
@@ -293,7 +293,7 @@ impl Plan {
             "kube-apiserver",
             &["127.0.0.1", "localhost", SERVICE, "kubernetes.default.svc"],
         );
-        // The accounts' keys are any key pair; this one comes with a certificate that nobody needs.
+        // The accounts' keys are any key pair; this one comes with a certificate that is not used.
         let accounts = plan.ca.user("accounts", None);
         for (name, text) in [
             ("ca.pem", plan.ca.certificate()),
@@ -360,7 +360,7 @@ impl Plan {
             ("etcd-servers", self.etcd.clone()),
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", self.port.to_string()),
-            // Nobody could reach an endpoint on the loopback address, so none is published.
+            // An endpoint on the loopback address would be unreachable, so none is published.
             ("endpoint-reconciler-type", "none".into()),
             ("advertise-address", "127.0.0.1".into()),
             ("tls-cert-file", self.file("server.pem")),
@@ -421,7 +421,7 @@ impl Plan {
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", "0".into()),
         ];
-        // Pods wait for it, and so do tests with pods; nobody else does.
+        // Pods wait for it, and so do tests with pods; no other test does.
         self.launch(2, &args, || true)
     }
 

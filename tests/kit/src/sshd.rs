@@ -223,7 +223,7 @@ impl Sshd {
     /// Who may log in: the user who runs the test.
     ///
     /// # Panics
-    /// When nobody knows the name.
+    /// When the name is unknown.
     pub fn user() -> String {
         let output = Command::new("id").arg("-un").output().expect("id runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -244,7 +244,7 @@ impl Sshd {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops the listening process where it is: the system still takes connections for it, and nobody greets.
+    /// Stops the listening process where it is: the system still takes connections for it, and no banner is sent.
     ///
     /// # Errors
     /// It is not there any more.

@@ -95,7 +95,7 @@ impl Bench {
         Ok(())
     }
 
-    /// An answer that nobody takes away goes by itself.
+    /// An answer that no client deletes is deleted by itself.
     pub(super) async fn forget_question(&self, number: u32) -> Result<(), String> {
         let home = home(&self.site);
         let (namespace, name) = (

@@ -52,7 +52,7 @@ async fn each_rule_is_needed_and_together_they_suffice() {
 #[test]
 fn the_page_about_tests_counts_the_rights_and_the_refused_requests() {
     let row = format!(
-        "each of {} rights removed in turn stops a named step; {} wishes are refused",
+        "each of {} rights removed in turn stops a named step; {} requests are refused",
         rights().len(),
         refused::FORBIDDEN.len()
     );

@@ -8,7 +8,7 @@ use crate::real::{
 };
 use serde_json::{Value, json};
 
-/// What nobody of dormer may, beside what the others may: namespace (`""`: cluster-wide), group, resource, name, verb.
+/// What no account of dormer may, beside what the others may: namespace (`""`: cluster-wide), group, resource, name, verb.
 pub(super) const FORBIDDEN: [(&str, &str, &str, &str, &str); 34] = [
     ("", "*", "*", "", "*"),
     ("", "", "secrets", "", "list"),

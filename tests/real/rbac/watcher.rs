@@ -36,7 +36,7 @@ impl Bench {
         }
     }
 
-    /// A lock whose holder is gone: its Pod is looked for, too. It stops nobody, whose watcher may read it.
+    /// A lock whose holder is gone: its Pod is looked for, too. It stops no watcher that may read it.
     pub(super) async fn finds_operators(&self) -> Result<(), String> {
         let lock = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "windows-machine-config-operator-lock", "namespace": home(&self.site)},

@@ -118,7 +118,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Waits until so many machines serve at a version, by the cluster's word and by dormer's, and nobody is beside them.
+    /// Waits until so many machines serve at a version, by the cluster's word and by dormer's, and no other machine is there.
     pub(crate) async fn until_all_serve(&self, count: usize, version: &str) {
         let what = format!("{count} serve at {version}");
         self.until(&what, async || {

@@ -12,7 +12,7 @@ const CONFIG_MAP: super::super::cluster::Kind = ("", "v1", "ConfigMap");
 
 /// Two machines serve, and a rollout is under way that one of them has begun. The pool is deleted, an earlier build's
 /// ConfigMap is there, and every process is killed: the holder gives its lease back if nothing is destroyed yet, else
-/// it finishes; and nobody else is begun.
+/// it finishes; and no other is begun.
 async fn deleted_in_mid_rollout(ground: &Ground) {
     install(ground, "11.0.0");
     let mut crew = started!(Crew::start(ground));

@@ -21,7 +21,7 @@ fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
     ]
 }
 
-/// Two machines come up, are recreated one at a time by an upgrade, and one that somebody deletes is replaced.
+/// Two machines come up, are recreated one at a time by an upgrade, and one that a person deletes is replaced.
 async fn recreated_and_deleted(ground: &Ground) {
     install(ground, "11.0.0");
     let crew = started!(Crew::start(ground));

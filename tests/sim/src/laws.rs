@@ -363,7 +363,7 @@ impl World {
             && self.messages.iter().filter(pending).count() >= PENDING_MAX
     }
 
-    /// Nobody postpones an alarm that would ring in time.
+    /// No process postpones an alarm that would fire in time.
     pub(crate) fn check_set(&mut self, run: &RunId, set: Option<Timestamp>, at: Timestamp) {
         let due = self.last(run).and_then(|entry| entry.record.run.deadline());
         if let (Some(due), Some(set)) = (due, set)
@@ -450,7 +450,7 @@ impl World {
 /// Folds a record over the one before it, both as the build `W` reads them.
 fn replayed<W: Workflow>(before: Option<&Vec<u8>>, record: &[u8]) -> Result<(), String> {
     let read = |bytes: &[u8]| {
-        // However new: that nobody writes over what it cannot read is a law of its own.
+        // However new: that no engine writes over what it cannot read is a law of its own.
         envelope::decode::<Record<W>>(bytes, u16::MAX).map_err(|error| format!("replay: {error}"))
     };
     let before = before

@@ -88,7 +88,7 @@ pub(crate) struct InTransit {
     pub(crate) arrived: bool,
     /// Whether it has been delivered at least once.
     pub(crate) delivered: bool,
-    /// Whether another took its place. Its holder goes on with it, and nobody gets it again.
+    /// Whether another took its place. Its holder goes on with it, and no other engine gets it.
     pub(crate) replaced: bool,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct World {
     /// Appends on their way, whose engines got no answer.
     pub(crate) appends: Vec<Append>,
     /// Runs one of whose messages was replaced after it had been delivered and before it was acknowledged. Its record
-    /// may be stored with nobody left to carry out its effects: the sweep finds such runs.
+    /// may be stored with no engine left to carry out its effects: the sweep finds such runs.
     pub(crate) orphaned: BTreeSet<RunId>,
     /// Engines that sleep in mid-turn, after which they may still store a record.
     pub(crate) asleep: BTreeSet<usize>,
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// Messages that somebody held are free again, and those among them that were replaced are gone.
+    /// Messages that an engine held are free again, and those among them that were replaced are gone.
     pub(crate) fn release(&mut self, released: impl Fn(&InTransit) -> bool) {
         for message in self.messages.iter_mut().filter(|it| released(it)) {
             message.holder = None;
@@ -273,7 +273,7 @@ impl World {
         self.messages.retain(|message| !gone(message));
     }
 
-    /// The alarm of a run was set by somebody who read it or stored its record.
+    /// The alarm of a run was set by an engine that read it or stored its record.
     pub(crate) fn alarm_was_set(&mut self, run: &RunId) {
         let may_land = self.appends.iter().any(|append| append.run == *run);
         if !may_land && self.asleep.is_empty() {

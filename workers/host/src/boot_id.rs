@@ -10,8 +10,8 @@ use dormer_profile::answer::FailureCode;
 const PREFETCH: &str =
     r"SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management\PrefetchParameters";
 
-/// Identity of this boot: the loader's counter (`KUSER_SHARED_DATA`, then its copy in the registry, which the kubelet
-/// reports as `bootID`), else the second of the boot, which does not move when the clock is set.
+/// Identity of this boot: the loader's counter from `KUSER_SHARED_DATA`, or its copy in the registry, which the kubelet
+/// reports as `bootID`. Without both it is the second of the boot, which does not move when the clock is set.
 pub(crate) async fn read<H: Host>(host: &mut Session<H>) -> Result<(String, i64)> {
     let boot = host.ask(BootRead {}).await;
     let boot = boot.doing(FailureCode::Other, || "read the boot's identity".into())?;

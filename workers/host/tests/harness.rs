@@ -227,7 +227,7 @@ pub(crate) fn host_with_overlay() -> SimulatedHost {
     host
 }
 
-/// A service of somebody else, which runs.
+/// A service of another program, which runs.
 pub(crate) fn foreign_service(host: &mut SimulatedHost, name: &str, depends: &[&str]) {
     let program = format!(r"C:\Program Files\{name}\{name}.exe");
     host.put(&program, b"MZ");

@@ -76,7 +76,7 @@ fn an_image_of_the_payload_is_there_before_the_kubelet_runs() {
     let wanted = format!("sha256:{}", digest("5e"));
     assert_eq!(host.image(PAUSE), Some(wanted.as_str()));
     assert_as_asked(&mut host, &document);
-    // Somebody else's image of that name is replaced.
+    // Another program's image of that name is replaced.
     host.set_image(PAUSE, "sha256:other");
     let planned = plan(&mut host, &document);
     let id = format!("image:{PAUSE}");
@@ -106,7 +106,7 @@ fn an_archive_that_was_not_uploaded_is_missing() {
         detail(&planned, &format!("image:{PAUSE}")),
         "its archive is not there"
     );
-    // Nobody sends it: an apply ends there.
+    // It is not sent: an apply ends there.
     let mut host = SimulatedHost::with_containers();
     let mut document = node("v1");
     document.items.push(image(ARCHIVE));

@@ -54,7 +54,7 @@ fn a_node_gets_its_network_its_endpoint_and_what_they_say() {
         "subnet 10.132.1.0/24 vip 10.132.1.2 host 10.0.0.11"
     );
     assert_as_asked(&mut host, &network_section("v1"));
-    // Nobody started HNS after the boot: it starts on demand, and we demanded it.
+    // HNS was not started after the boot: it starts on demand, and we demanded it.
     assert_eq!(host.service_state("hns"), Some(ServiceState::Running));
 }
 
@@ -63,7 +63,7 @@ fn no_pod_gets_the_source_address() {
     let mut host = converged();
     let reserved = r"C:\var\lib\cni\networks\overlay\10.132.1.2";
     assert_eq!(text(&host, reserved), "dormer-VIPEndpoint\r\nVIPEndpoint");
-    // Somebody emptied host-local's folder: the address is anybody's until it is reserved again.
+    // host-local's folder was emptied: the address is free until it is reserved again.
     remove_file(&mut host, reserved);
     assert!(
         detail(

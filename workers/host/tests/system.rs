@@ -194,7 +194,7 @@ fn a_node_that_bears_a_cut_name_keeps_it() {
         host.set_registry(tcpip, value, Value::Text("WINWORKER-AAAAA".into()));
     }
     let long = of(vec![hostname("winworker-aaaaab")]);
-    // A host that serves nobody is renamed; one that serves keeps its name, with a finding.
+    // A host that does not serve is renamed; one that serves keeps its name, with a finding.
     assert_eq!(
         state(&plan(&mut host, &long), "hostname"),
         ItemState::Differs

@@ -200,8 +200,8 @@ impl ClusterConfig {
         self.layer_without(&[])
     }
 
-    /// A built-in profile with the cluster's settings and the users' layers on top, and a sentence for each setting of a
-    /// kubelet that stays away: a layer has another one that it contradicts, and both together end a kubelet.
+    /// A built-in profile with the cluster's settings and the users' layers on top. The sentences name each setting of a
+    /// kubelet that was left out, because a layer contradicts it and the kubelet would end with both.
     ///
     /// # Errors
     /// A layer has mistakes.

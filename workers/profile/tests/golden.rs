@@ -474,7 +474,7 @@ fn each_platform_has_its_own_rules() {
     for platform in ["aws", "azure", "gcp", "vsphere", "nutanix", "none"] {
         let cloud_provider = Some(if platform == "none" { "" } else { "external" }.to_owned());
         let cloud_config = (platform == "azure").then(|| "{}\n".to_owned());
-        // A machine config of AWS alone has it; elsewhere it would be nobody's.
+        // A machine config of AWS alone has it; elsewhere nothing would use it.
         let kubelet = KubeletFacts {
             cloud_provider,
             cloud_config,

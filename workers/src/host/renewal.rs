@@ -12,7 +12,7 @@ use dormer_proto::message::Failure;
 
 impl Prepared {
     /// Those of these differences that are renewed whatever else waits: trusted certificates and tokens that end, where
-    /// a new one disturbs nobody.
+    /// a new one disturbs no pod.
     pub(super) fn renewals(&self, differ: &[Difference]) -> Vec<String> {
         let ends = |one: &&Difference| {
             is_certificate(&self.rendered.document, &one.id) || self.due.contains(&one.id)

@@ -1,7 +1,8 @@
-//! Removal of secrets from a host's output before people read it. Secrets are: values that this worker knows; the
-//! contents of files that dormer wrote by a document, by line and longer word, plain or in base64; and text that has
-//! the form of a token, a private key, a password in a URL or a long run of base64. A console may break a line anywhere,
-//! so line ends are ignored.
+//! Removal of secrets from a host's output before people read it. A console may break a line anywhere, so line ends are
+//! ignored. Secrets are:
+//! - values that this worker knows;
+//! - lines and longer words of files that dormer wrote by a document, plain or in base64;
+//! - text in the form of a token, a private key, a password in a URL or a long run of base64.
 
 use base64::{
     Engine as _,

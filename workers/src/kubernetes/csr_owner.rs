@@ -306,8 +306,8 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
     }
 }
 
-/// What holds for a node's first certificate alone: its host was configured just now, and either there was no Node, or
-/// it was torn down under the lease, or it came in this bring-up.
+/// Conditions of a node's first certificate alone. Its host was configured just now. Either there was no Node, or it was
+/// torn down under the lease, or it appeared in this bring-up.
 fn check_first(
     machine: &DynamicObject,
     expect: &CsrExpectation,

@@ -34,8 +34,8 @@ use tokio::time::timeout;
 /// The annotation of a pod that the kubelet made from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Grace, in seconds, that a pod of an unreachable node gets where its Machine is deleted next, and time after which
-/// one that is ending is waited for no more: the Machine API's rule (docs/field-notes.md, Drains of unreachable nodes).
+/// Grace period of a pod on an unreachable node whose Machine is deleted next, in seconds. The drain waits no longer for
+/// a pod that is ending. It is the Machine API's rule (docs/field-notes.md, Drains of unreachable nodes).
 const UNREACHABLE_S: u32 = 1;
 
 /// A pass of evictions, as it was ordered.

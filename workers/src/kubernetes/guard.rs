@@ -1,6 +1,6 @@
-//! Live checks before dormer writes on a Node or disturbs it: the Node is this Machine's own Windows node, it is not
-//! Ready if the lease is over the limit, and the pool is not stopped. Each worker reads the objects again just before
-//! it writes, since the facts of a run may be minutes old.
+//! Live checks before dormer writes on a Node or disturbs it. The Node must be this Machine's own Windows node. It must
+//! not be Ready if the lease is over the limit. The pool must not be stopped. Each worker reads the objects again just
+//! before it writes, since the facts of a run may be minutes old.
 
 use super::{
     KubernetesExecutor,

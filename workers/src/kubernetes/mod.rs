@@ -42,8 +42,9 @@ pub use kubelet::KUBELET_PORT;
 
 use crate::{execute::Execute, progress::Progress, ssh::Dialer};
 use dormer_proto::{
-    id::Attempt,
-    machine::{Outcome, Task},
+    checks::NodeExpectation,
+    id::{Attempt, LeaseToken},
+    machine::{Guard, MachineRef, Outcome, Task},
     message::{Failure, Reporter},
     work::Order,
 };
@@ -171,12 +172,8 @@ impl KubernetesExecutor {
                 expect,
             } => {
                 let marks = (version.as_str(), pin.as_deref());
-                let (outcome, marked) = self.mark(machine, node, marks, expect.as_ref()).await?;
-                if marked {
-                    // It is a node now, and asks by its own certificate.
-                    self.forget_token(machine).await;
-                }
-                Ok(outcome)
+                self.mark_and_forget_token(machine, node, marks, expect.as_ref())
+                    .await
             }
             Task::OpenFence {
                 machine,
@@ -215,13 +212,7 @@ impl KubernetesExecutor {
                 machine,
                 token,
                 guard,
-            } => {
-                let deleted = self.delete(machine, *token, guard).await?;
-                if deleted == Outcome::MachineDeleted {
-                    self.forget_token(machine).await;
-                }
-                Ok(deleted)
-            }
+            } => self.delete_and_forget_token(machine, *token, guard).await,
             Task::FindNode {
                 machine,
                 names,
@@ -232,9 +223,8 @@ impl KubernetesExecutor {
                 node,
                 debt,
             } => {
-                let done = self
-                    .forget_host(machine, node.as_deref(), debt.as_deref())
-                    .await?;
+                let (node, debt) = (node.as_deref(), debt.as_deref());
+                let done = self.forget_host(machine, node, debt).await?;
                 self.forget_token(machine).await;
                 Ok(done)
             }
@@ -254,6 +244,34 @@ impl KubernetesExecutor {
                 format!("{} is no task for the Kubernetes API", other.name()),
             )),
         }
+    }
+
+    /// Marks the Node. Once it is marked it asks by its own certificate, so the token is not needed any more.
+    async fn mark_and_forget_token(
+        &self,
+        machine: &MachineRef,
+        node: &str,
+        marks: (&str, Option<&str>),
+        expect: Option<&NodeExpectation>,
+    ) -> Result<Outcome, Failure> {
+        let (outcome, marked) = self.mark(machine, node, marks, expect).await?;
+        if marked {
+            self.forget_token(machine).await;
+        }
+        Ok(outcome)
+    }
+
+    async fn delete_and_forget_token(
+        &self,
+        machine: &MachineRef,
+        token: LeaseToken,
+        guard: &Guard,
+    ) -> Result<Outcome, Failure> {
+        let deleted = self.delete(machine, token, guard).await?;
+        if deleted == Outcome::MachineDeleted {
+            self.forget_token(machine).await;
+        }
+        Ok(deleted)
     }
 }
 

@@ -17,8 +17,8 @@ const SET: &str = "MachineSet";
 
 impl KubernetesExecutor {
     /// Why a Machine may not be deleted: no controller of the Machine API or of Cluster API would make another one. A set
-    /// may have released it during the drain, and a set replaces a Machine that its selector does not match any more
-    /// although that one still refers to it (docs/field-notes.md, Machines of OpenShift).
+    /// may have released it during the drain. A set also replaces a Machine that still refers to it, but that its selector
+    /// no longer matches (docs/field-notes.md, Machines of OpenShift).
     pub(super) async fn nobody_replaces(
         &self,
         machine: &MachineRef,

@@ -197,8 +197,8 @@ impl Login<'_> {
         })
     }
 
-    /// Takes `old` away over a login with `new`, and proves by a login that it is refused. Where user data would bring
-    /// it back at the next boot, nothing is done, unless `once`: user data runs at the first boot only.
+    /// Takes `old` away over a login with `new`, and proves by a login that it is refused. It does
+    /// nothing where user data would bring the key back at the next boot. `once`: user data runs at the first boot only.
     ///
     /// # Errors
     /// The host cannot be reached, does not take the new key, or would take the old one again.

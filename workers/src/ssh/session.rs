@@ -6,9 +6,9 @@ use super::{
 };
 use bytes::Bytes;
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use russh::{
-    Channel, ChannelMsg, Preferred,
+    Channel, ChannelMsg, ChannelWriteHalf, Preferred,
     client::{self, AuthResult},
     keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg},
 };
@@ -66,6 +66,24 @@ pub struct Command<'a> {
     pub input: Bytes,
     /// Longest time without input or output, after which it is ended.
     pub silent_max: Option<Duration>,
+}
+
+/// Sends the input piece by piece, and yields the length of each piece that was taken.
+fn sent_pieces(writing: ChannelWriteHalf<client::Msg>, input: Bytes) -> impl Stream<Item = usize> {
+    stream::unfold(Some((writing, input)), |left| async move {
+        let (writing, mut rest) = left?;
+        if rest.is_empty() {
+            // The end of the input is always sent: Windows' sshd waits for it with some commands.
+            let _ = writing.eof().await;
+            return None;
+        }
+        let piece = rest.split_to(rest.len().min(INPUT_PIECE));
+        let length = piece.len();
+        match writing.data_bytes(piece).await {
+            Ok(()) => Some((length, Some((writing, rest)))),
+            Err(_) => None,
+        }
+    })
 }
 
 /// A connection that is logged in.
@@ -228,21 +246,7 @@ impl Session {
             .await
             .map_err(|error| self.broken(error))?;
         let (mut reading, writing) = channel.split();
-        // The end of the input is always sent: Windows' sshd waits for it with some commands.
-        let pieces = stream::unfold(Some((writing, command.input)), |left| async move {
-            let (writing, mut rest) = left?;
-            if rest.is_empty() {
-                let _ = writing.eof().await;
-                return None;
-            }
-            let piece = rest.split_to(rest.len().min(INPUT_PIECE));
-            let length = piece.len();
-            match writing.data_bytes(piece).await {
-                Ok(()) => Some((length, Some((writing, rest)))),
-                Err(_) => None,
-            }
-        });
-        let mut pieces = pin!(pieces.fuse());
+        let mut pieces = pin!(sent_pieces(writing, command.input).fuse());
         let mut written = false;
         let mut output = Output::default();
         let mut ended = false;

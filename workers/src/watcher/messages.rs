@@ -145,8 +145,8 @@ impl MessageWriter {
         messages
     }
 
-    /// The rollout's settings, a part of a round after the full list: by then a machine whose Node has gone meanwhile has
-    /// reported it to the rollout, which would otherwise grant by what it knew before.
+    /// The rollout's settings, a part of a round after the full list. By then each machine has reported a lost Node to the
+    /// rollout, which would otherwise grant by older facts.
     pub(super) fn pool_due(
         &mut self,
         view: &View,

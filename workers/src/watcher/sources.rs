@@ -60,8 +60,8 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Takes the APIs that are served before a list, and forgets the others. Answers whether to keep machines of a group
-    /// that is not served now: of a group that was served before, and of every group for `believed_after` after start,
-    /// if none is served that clouds have. An API server that has just started, or an extension that is registered
+    /// that is not served now. It keeps those of a group that was served before. For `believed_after` after start it keeps
+    /// those of every group, if none is served that clouds have. An API server that has just started, or an extension that is registered
     /// anew, lacks groups for a while (kubernetes#115241). A definition is removed after its objects, and the watches
     /// report those.
     pub(super) fn begin(&mut self, served: &[MachineApi], believed_after: Duration) -> bool {

@@ -121,7 +121,7 @@ type Row = (
     &'static [&'static str],
 );
 
-/// What the host program outlives by itself in one attempt, such as a first start that fails with 1053, is met by nobody.
+/// What the host program outlives by itself in one attempt, such as a first start that fails with 1053, reaches no test of the worker.
 #[tokio::test(start_paused = true)]
 async fn each_fault_of_a_host_is_outlived_or_named() {
     let table: &[Row] = &[
@@ -164,7 +164,7 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
         (&["wdac"], Err("ProgramBlockedByWdac"), &[]),
         (&["scanner-blocks"], Err("ProgramQuarantined"), &[]),
         (&["other-processor"], Err("ProgramForOtherProcessor"), &[]),
-        // Gone once it is sent anew; gone twice it is somebody's doing.
+        // Gone once it is sent anew; gone twice, another program deletes it.
         (&["program-vanishes"], Ok(()), &[]),
         (&["program-vanishesx2"], Err("ProgramQuarantined"), &[]),
         (&["sftp-missing"], Err("SftpMissing"), &[]),

@@ -109,7 +109,7 @@ async fn a_packed_file_that_was_changed_here_goes_as_it_is_and_a_damaged_payload
     let mut bench = bench(&[], folder.path()).await;
     let probe = Task::Probe { host: bench.host() };
     bench.once_up(probe).await.expect("probed");
-    // Packed by a first attempt that finds no host: then somebody changes what lies there.
+    // Packed by a first attempt that finds no host: then another process changes the files.
     let packer = Arc::new(Packer::new(folder.path().to_owned()));
     bench.executor = bench.executor.packing(Arc::clone(&packer));
     let mut other = self::bench(&[], folder.path()).await;

@@ -106,7 +106,7 @@ async fn a_node_serves_again_after_a_boot_without_us() {
         .until("no power", |bench| bench.ready_node().is_some())
         .await;
     host.power_on();
-    // Nobody asks anything of it: its boot service puts back what the boot took, and starts our services.
+    // No worker calls it: its boot service puts back what the boot took, and starts our services.
     let up = |_: &Bench| {
         let state = host.state();
         state.boot_id > before && state.scm.running("kubelet")

@@ -61,7 +61,7 @@ struct Talker {
     channels: Vec<(ChannelId, Opened)>,
 }
 
-/// A channel until somebody takes it.
+/// A channel until it is taken.
 type Opened = Arc<Mutex<Option<Channel<Msg>>>>;
 
 /// What its SFTP does.

@@ -739,7 +739,7 @@ async fn a_hook_before_the_drain_lets_the_machine_controller_drain() {
         ["a"],
         "the machine controller evicts it"
     );
-    // A host that stays is drained: nobody acts on such a hook without a deletion.
+    // A host that stays is drained: no controller acts on such a hook without a deletion.
     bench
         .run(open_at(&of_openshift, 2))
         .await

@@ -40,7 +40,7 @@ fn holds(bench: &Bench) -> Value {
 async fn an_earlier_order_that_comes_late_does_not_undo_a_later_rollback() {
     let bench = bench().await;
     order(&bench, (1, 9), to("0.9.0")).await.expect("written");
-    // A worker that hung over the first of two rollbacks, or somebody who repeats its order.
+    // A worker that hung over the first of two rollbacks, or another one that repeats its order.
     let late = order(&bench, (1, 5), to("1.0.0")).await;
     assert_eq!(late.expect_err("it is late").code, "RollbackSuperseded");
     assert_eq!(holds(&bench), "0.9.0");

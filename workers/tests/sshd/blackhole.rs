@@ -1,4 +1,4 @@
-//! A host behind a route that loses everything: nobody says that the connection is over.
+//! A host behind a route that loses everything: no packet says that the connection is over.
 
 use crate::bench::{SOON, body, dialer, error, error_code, key, send, short};
 use dormer_testkit::{Cable, Sshd, SshdOptions, skip, started};
@@ -49,7 +49,7 @@ async fn a_host_that_falls_into_a_black_hole_is_noticed_and_serves_again_after_i
         assert_eq!(error_code(error), ("ConnectionLost".into(), true));
         assert!(session.is_closed() && !path.exists());
 
-        // Nobody refuses a new connection either: it costs the limit of dialling.
+        // A new connection is not refused either: it costs the limit of dialling.
         let begun = Instant::now();
         let error = crate::bench::error(open(&server, &address).await);
         assert!(begun.elapsed() < DIALLED_MAX, "{:?}", begun.elapsed());

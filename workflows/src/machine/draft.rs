@@ -181,7 +181,7 @@ impl<'a> Draft<'a> {
             .unwrap_or(REPAIR_AFTER_MS)
     }
 
-    /// Whether its Node has not been Ready for so long that its machine may be repaired over the limit.
+    /// Whether its Node has been down long enough for its machine to be repaired over the limit.
     pub(super) fn is_down_for_long(&self) -> bool {
         let after = self.repair_after_ms();
         let down = self.s.down;

@@ -204,51 +204,17 @@ impl DrainPhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
         match (self, observation) {
+            (
+                stage,
+                PhaseObservation::Node {
+                    ready,
+                    cordoned,
+                    uncordoned,
+                    rebooted: _,
+                },
+            ) => stage.node_observed(draft, ready, cordoned, uncordoned),
             // Open tasks use the old address.
             (Self::TearingDown, PhaseObservation::Address) => draft.begin_again(),
-            // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
-            (
-                Self::Evicting(change, drain),
-                PhaseObservation::Node {
-                    cordoned: false, ..
-                },
-            ) if !draft.halted() => {
-                draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
-                draft.open(&change.anew());
-                // Until that is done, a retry begins with it.
-                draft.s.phase = uncordoned(change, drain);
-            }
-            // Pods may come. The worker finds out whether the Machine is deleted already.
-            (
-                Self::Deleting,
-                PhaseObservation::Node {
-                    uncordoned: true, ..
-                },
-            ) => {
-                draft.s.host.uncordoned = true;
-                draft.begin_again();
-            }
-            // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
-            (
-                Self::TearingDown,
-                PhaseObservation::Node {
-                    uncordoned: true,
-                    ready: true,
-                    ..
-                },
-            ) => {
-                draft.s.host.uncordoned = true;
-                draft.begin_again();
-            }
-            // Pods may come until it is resumed, even if the Node is cordoned again.
-            (
-                Self::Evicting(change, drain),
-                PhaseObservation::Node {
-                    uncordoned: true, ..
-                },
-            ) => {
-                draft.s.phase = uncordoned(change, drain);
-            }
             // Nothing is destroyed yet: it is undone.
             (
                 Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
@@ -271,10 +237,7 @@ impl DrainPhase {
                     "no MachineSet owns the Machine any more, and none would replace it",
                 );
             }
-            // Whether its Node is down, and for how long, decides about its turn.
-            (Self::Leaving, PhaseObservation::Node { .. } | PhaseObservation::NodeGone) => {
-                removal::node_changed(draft)
-            }
+            (Self::Leaving, PhaseObservation::NodeGone) => removal::node_changed(draft),
             // The rollout went back to what the machine carries, and nothing is destroyed yet.
             (
                 Self::Opening(_) | Self::Evicting(..),
@@ -285,23 +248,6 @@ impl DrainPhase {
             // A drain that takes too long by the new settings is found overdue by them.
             (Self::Evicting(change, drain), PhaseObservation::Pool { drain: true, .. }) => {
                 drain_anew(draft, change, drain);
-            }
-            // It stays drained until it is resumed: the Node is cordoned and drained again.
-            (
-                Self::Drained,
-                PhaseObservation::Node {
-                    uncordoned: true, ..
-                },
-            ) if !draft.halted() => {
-                let note =
-                    "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
-                draft.s.note = Some(note.into());
-                draft.enter(Phase::Opening(Change {
-                    how: ChangeStrategy::Drain,
-                    differs: vec![ASKED.into()],
-                    repair: false,
-                    anew: true,
-                }));
             }
             // The Machine and its Node are leaving, or the fence is being closed. Neither an address nor a condition
             // changes that. New settings of the pool take effect when the machine comes up again.
@@ -316,10 +262,58 @@ impl DrainPhase {
                 | Self::Leaving,
                 PhaseObservation::Address
                 | PhaseObservation::Machine { .. }
-                | PhaseObservation::Node { .. }
                 | PhaseObservation::NodeGone
                 | PhaseObservation::Pool { .. },
             ) => {}
+        }
+    }
+
+    /// The Node was observed. `cordon_ended`: it was cordoned at the last observation and is not now.
+    fn node_observed(self, draft: &mut Draft<'_>, ready: bool, cordoned: bool, cordon_ended: bool) {
+        match self {
+            // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
+            Self::Evicting(change, drain) if !cordoned && !draft.halted() => {
+                draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
+                draft.open(&change.anew());
+                // Until that is done, a retry begins with it.
+                draft.s.phase = uncordoned(change, drain);
+            }
+            // Pods may come until it is resumed, even if the Node is cordoned again.
+            Self::Evicting(change, drain) if cordon_ended => {
+                draft.s.phase = uncordoned(change, drain);
+            }
+            // Pods may come. The worker finds out whether the Machine is deleted already.
+            Self::Deleting if cordon_ended => {
+                draft.s.host.uncordoned = true;
+                draft.begin_again();
+            }
+            // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
+            Self::TearingDown if cordon_ended && ready => {
+                draft.s.host.uncordoned = true;
+                draft.begin_again();
+            }
+            // Whether its Node is down, and for how long, decides about its turn.
+            Self::Leaving => removal::node_changed(draft),
+            // It stays drained until it is resumed: the Node is cordoned and drained again.
+            Self::Drained if cordon_ended && !draft.halted() => {
+                let note =
+                    "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
+                draft.s.note = Some(note.into());
+                draft.enter(Phase::Opening(Change {
+                    how: ChangeStrategy::Drain,
+                    differs: vec![ASKED.into()],
+                    repair: false,
+                    anew: true,
+                }));
+            }
+            // The drain, the deletion or the tear-down goes on.
+            Self::Opening(_)
+            | Self::Evicting(..)
+            | Self::Drained
+            | Self::Deleting
+            | Self::Vanishing
+            | Self::TearingDown
+            | Self::Undoing => {}
         }
     }
 

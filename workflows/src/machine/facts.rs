@@ -227,8 +227,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether a Node of the expected name is this Machine's: by the provider id if both have one; else by the
-    /// Machine's `nodeRef`, or because the Node appeared after its first certificate was approved.
+    /// Whether a Node of the expected name is this Machine's. The provider id decides if both have one. Otherwise the
+    /// Machine's `nodeRef` decides, or the Node appeared after its first certificate was approved.
     fn is_ours(&self, node: &NodeFact) -> bool {
         let machine = self.s.machine.as_ref();
         let provider = machine.and_then(|machine| machine.provider_id.as_ref());

@@ -518,8 +518,8 @@ pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether a change may begin, now that the lease is granted: it is allowed and approved, an owner will replace a
-/// Machine that is deleted for it, and a Node to be brought back is still absent.
+/// Whether a change may begin, now that the lease is granted. It must be allowed and approved. An owner must be there to
+/// replace a Machine that is deleted for it. A Node to be brought back must still be absent.
 fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
     let s = &draft.s;
     let owned = change.how != ChangeStrategy::Recreate || s.owner().is_some();

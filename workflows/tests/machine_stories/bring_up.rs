@@ -132,7 +132,7 @@ fn a_node_that_comes_after_its_deadline_is_brought_up() {
     holds(&story, expect_file!["../stories/late_node.txt"]);
 }
 
-/// An outage of the cluster is nobody's failure: every machine that it met would wait for a person of its own.
+/// An outage of the cluster is no machine's failure: every machine that it met would wait for a person of its own.
 #[test]
 fn an_api_server_that_is_away_for_hours_fails_no_machine() {
     let mut story = Story::begin(machine());

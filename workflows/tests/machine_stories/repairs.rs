@@ -203,7 +203,7 @@ fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
     assert!(!story.text.contains("request"), "{}", story.text);
 }
 
-/// A Machine that was given up and that nobody would replace waits for an owner, or for its Node.
+/// A Machine that was given up and that no controller would replace waits for an owner, or for its Node.
 #[test]
 fn a_machine_that_was_given_up_and_has_no_owner_waits() {
     let orphan = MachineFact {

@@ -126,7 +126,7 @@ fn trouble_with_a_host_ends_when_it_is_mended() {
     holds(&story, expect_file!["../stories/not_compared.txt"]);
 }
 
-/// The run reports a cordon by somebody else to the rollout; a request for this machine overrides it.
+/// The run reports a cordon by another client to the rollout; a request for this machine overrides it.
 #[test]
 fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
     let mut story = Story::joined(wanting("v1"));

@@ -320,7 +320,7 @@ fn a_machine_that_is_supported_is_not_refused() {
             "None",
             payload("11.0.0", after(&[])),
         ),
-        // Nobody knows it, and the payload is for it.
+        // The support table does not know it, and the payload is for it.
         ("10.0.29000", "", "", for_build("10.0.29000")),
     ];
     for (build, product, platform, pool) in table {

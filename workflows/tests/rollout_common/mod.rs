@@ -126,7 +126,7 @@ impl Pool {
         self.signal(who, &format!("release {token}, replaced"), signal)
     }
 
-    /// A member's Machine is gone; `gap`: it had a Node, and somebody else deleted it.
+    /// A member's Machine is gone; `gap`: it had a Node, and another client deleted it.
     pub(crate) fn left(&mut self, who: &str, gap: bool, deleted: u64) -> &mut Self {
         let owner = Some(SET.to_owned());
         let deleted = Some(Timestamp(deleted));
@@ -370,7 +370,7 @@ pub(crate) fn not_compared(code: &str) -> MemberReport {
     }
 }
 
-/// One that had a Node, which somebody else cordoned.
+/// One that had a Node, which another client cordoned.
 pub(crate) fn cordoned() -> MemberReport {
     MemberReport {
         cordoned: true,

@@ -49,7 +49,7 @@ pub(crate) struct Faults {
     pub(crate) repeats: u8,
     /// An upgrade is given up halfway.
     pub(crate) aborts: u8,
-    /// Somebody else deletes a machine.
+    /// Another client deletes a machine.
     pub(crate) deletions: u8,
     /// The owner wants one machine less.
     pub(crate) shrinks: u8,
@@ -148,7 +148,7 @@ pub(crate) struct Machine {
     /// Its Node has served.
     pub(crate) served: bool,
     pub(crate) upgraded: bool,
-    /// The number of its present task; older ones are answered by nobody.
+    /// The number of its present task; older ones get no answer.
     pub(crate) task: u8,
     pub(crate) said: Option<Report>,
     /// What reached the rollout last.
@@ -173,7 +173,7 @@ pub(crate) enum Phase {
     ClosingGone,
     /// Waits for its replacement.
     Replaced,
-    /// Somebody else deletes it.
+    /// Another client deletes it.
     Leaving,
     Closed,
 }
@@ -650,7 +650,7 @@ impl World {
         }
     }
 
-    /// The oldest signal to `to` is delivered, or finds nobody.
+    /// The oldest signal to `to` is delivered, or has no receiver.
     pub(crate) fn receive(&mut self, to: usize) {
         let Some(delivered) = self.machines[to].from_rollout.pop_front() else {
             return;
@@ -915,7 +915,7 @@ impl World {
 
     // The world.
 
-    /// Somebody else deletes a Machine, or its owner does.
+    /// Another client deletes a Machine, or its owner does.
     pub(crate) fn delete(&mut self, who: usize) {
         self.machines[who].deleting = true;
         self.written(who, true);
@@ -1000,7 +1000,7 @@ impl World {
         self.close(who, Phase::Closing);
     }
 
-    /// Machines of an owner that nobody deletes.
+    /// Machines of an owner that are not being deleted.
     pub(crate) fn live(&self, set: usize) -> usize {
         let ours = self.machines.iter().filter(|m| m.set == set);
         ours.filter(|m| m.exists && !m.deleting).count()
@@ -1020,7 +1020,7 @@ impl World {
         }
     }
 
-    /// Nothing is held, nobody waits, and every machine is as it should be.
+    /// Nothing is held, no machine waits, and every machine is as it should be.
     pub(crate) fn at_rest(&self) -> bool {
         let state = &self.rollout.state;
         let rests = |m: &Machine| match m.phase {

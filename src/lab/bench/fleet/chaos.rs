@@ -1,9 +1,9 @@
 //! `dormer bench fleet --trouble`: dormer's own workflows in a cluster whose people and network leave nothing out, for
 //! simulated days and by seed. The world's own record judges: at no moment are more serving nodes taken than may be.
 //!
-//! A kubelet that renews its lease every ten seconds cannot be played for a week a thousand times, so nothing here
-//! speaks HTTP: the runs are the real ones and pass the real fences; the cluster, the workers and the people are models
-//! (`world.rs`, `worker.rs`, `people.rs`). One seed is one play, to the last message.
+//! Nothing here speaks HTTP, because a thousand simulated weeks of lease renewals every ten seconds would take too long.
+//! The runs are the real ones and pass the real fences. The cluster, the workers and the people are models (`world.rs`,
+//! `worker.rs`, `people.rs`). One seed gives one simulation, to the last message.
 
 mod engine;
 mod people;

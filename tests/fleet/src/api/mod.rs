@@ -9,13 +9,13 @@
 //!   fields.
 //! - Objects are not checked against schemas beyond names and the little in [`admission`]. A pod that
 //!   is made with a status keeps it; the real one drops it.
-//! - A request for a certificate is approved by nobody unless a fault orders it. The real controller
+//! - A request for a certificate is not approved unless a fault orders it. The real controller
 //!   manager approves client certificates by itself for users that may create
 //!   `certificatesigningrequests/nodeclient`: administrators always, bootstrap tokens under kubeadm.
 //! - A budget, an account of a namespace, a bootstrap token count at once; the real ones are computed,
 //!   made or read by watches a moment later, and an eviction meanwhile is refused with 429.
 //! - Every budget of a pod is counted when the pod changes; of several the real disruption controller counts one, and
-//!   the others when somebody touches them.
+//!   the others when a request touches them.
 //! - No admission policy or webhook is asked; a real one may refuse an eviction with its own words.
 //! - Bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and its like send
 //!   them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not).

@@ -26,7 +26,7 @@ pub fn observer(record: Record) -> Observer {
 
 fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     let node = &event.object.value;
-    // Linux nodes, which nobody upgrades.
+    // Linux nodes, which are never upgraded.
     if node.annotation(STATIC_NODE).is_some() {
         return record.linux_node(node.name(), !event.deleted && node.is("Ready"));
     }

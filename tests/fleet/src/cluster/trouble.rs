@@ -1,4 +1,4 @@
-//! Trouble that comes through the API by somebody else's hand: deletions, uncordons, watches that
+//! Trouble that comes through the API from other clients: deletions, uncordons, watches that
 //! die, budgets that never allow; and what other people write: cordons, labels, the pool's settings.
 
 use std::{sync::Arc, time::Duration};
@@ -12,11 +12,11 @@ use crate::{
     world::Pace,
 };
 
-/// How long a node has been Ready before somebody does something to it.
+/// How long a node has been Ready before another client changes it.
 const SERVES_FOR: Duration = Duration::from_secs(180);
 /// How long a person keeps a node cordoned: a look at the node, or a meeting. Nothing in Kubernetes ends a cordon.
 const CORDONED_FOR: Duration = Duration::from_secs(1_800);
-/// How long a role is gone until somebody puts it back.
+/// How long a role is gone until it is put back.
 const UNREADABLE_FOR: Duration = Duration::from_secs(1_200);
 /// How long what was pruned is away: a GitOps tool deletes what is not in its source any more (Argo CD 3.0, `prune:
 /// true`), and makes it again once it is back there.
@@ -293,7 +293,7 @@ async fn same_name(client: Client, pace: Pace, key: Key, old: Value) -> Result<(
         .map(drop)
 }
 
-/// The Machine goes at once, and nobody who watches is told: the log is compacted.
+/// The Machine goes at once, and no watch reports it: the log is compacted.
 async fn watch_gone(client: Client, key: Key) -> Result<(), Refusal> {
     let store = client.server().store();
     store.end_watches();

@@ -58,7 +58,7 @@ pub enum ScmError {
     /// A service that it depends on did not start.
     #[error("[SC] StartService FAILED 1068: The dependency service or group failed to start.")]
     DependencyFailed,
-    /// It was deleted and somebody holds it open.
+    /// It was deleted and another process holds it open.
     #[error("[SC] CreateService FAILED 1072: The specified service has been marked for deletion.")]
     MarkedForDeletion,
     /// There is one of this name.

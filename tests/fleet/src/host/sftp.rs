@@ -202,7 +202,7 @@ impl Server {
         }
     }
 
-    /// Uploads whose length nobody could know before are cut, or find the disk full (then true),
+    /// Uploads whose length is unknown before are cut, or find the disk full (then true),
     /// at their end.
     fn trouble_at_close(&self, upload: &Upload) -> bool {
         if !upload.written || upload.expected.is_some() {

@@ -102,7 +102,7 @@ pub struct State {
     pub held: BTreeMap<String, Instant>,
     /// Files that another process holds open without sharing, by path in lower case: until when.
     pub locked: BTreeMap<String, Instant>,
-    /// Looks at the health of a kubelet that serves nobody.
+    /// Reads of the health of a kubelet that does not serve.
     pub(super) unhealthy_reads: u32,
     /// The last process id that was given out, less 4,000.
     pub(super) next_pid: u32,

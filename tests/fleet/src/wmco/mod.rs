@@ -38,7 +38,7 @@ pub const KEY_ANNOTATION: &str = "windowsmachineconfig.openshift.io/pub-key-hash
 const CONFIGURE: Duration = Duration::from_secs(540);
 /// How often it looks. WMCO watches; what it then does takes minutes.
 const POLL_EVERY: Duration = Duration::from_secs(5);
-/// How long one that is a fault runs before somebody stops it.
+/// How long one that is a fault runs before it is stopped.
 const STAYS: Duration = Duration::from_secs(1_800);
 
 /// How it runs.

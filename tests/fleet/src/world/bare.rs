@@ -1,5 +1,5 @@
 //! A cloud without computers: its instances are Nodes that come up, heartbeat and go silent, with
-//! nobody to log in to. For tests of the cluster itself.
+//! no host to log in to. For tests of the cluster itself.
 
 use std::{
     collections::HashMap,

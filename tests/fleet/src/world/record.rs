@@ -195,7 +195,7 @@ impl NodeLedger {
 /// serves in its place, or its set is smaller.
 #[derive(Default)]
 struct SetLedger {
-    /// `None`: nobody replaces; every node down counts.
+    /// `None`: no controller replaces; every node down counts.
     replicas: Option<usize>,
     up: usize,
     down: usize,
@@ -213,7 +213,7 @@ impl SetLedger {
     }
 
     /// Whether a node that goes leaves a gap: its replacement may have served before it went, and a smaller set misses
-    /// nobody.
+    /// no node.
     fn lacks_one(&self) -> bool {
         let there = self.up + self.down + self.gaps;
         self.replicas.is_none_or(|want| there < want)
@@ -247,7 +247,7 @@ impl Record {
 
     /// Says for which reasons a node does not serve now (none: it serves), of which MachineSet it
     /// is (its UID; `None`: as before), and by whose doing. A node counts as unavailable only once
-    /// it has served: a first bring-up serves nobody.
+    /// it has served: a first bring-up serves no pod.
     pub fn node_state(
         &self,
         node: &str,
@@ -308,7 +308,7 @@ impl Record {
         windows.chain(&inner.linux_nodes).min().cloned()
     }
 
-    /// A Linux node serves, or does so no more. Nobody upgrades it, so nothing else about it is recorded.
+    /// A Linux node serves, or does so no more. It is not upgraded, so nothing else about it is recorded.
     pub fn linux_node(&self, node: &str, serves: bool) {
         let mut inner = self.lock();
         if serves {
@@ -333,7 +333,7 @@ impl Record {
             .get_mut(ledger.set.as_deref().unwrap_or_default())
         {
             set.down = set.down.saturating_sub(1);
-            // What else a set misses that was made larger is nobody's gap.
+            // What else a set misses that was made larger is no gap of a machine.
             let replaced = ledger.taken && set.early > 0;
             set.early -= usize::from(replaced);
             let gap = ledger.set.is_some() && !replaced && set.lacks_one();
@@ -699,7 +699,7 @@ mod tests {
         record.node_fenced("b");
         record.node_state("b", None, because(&[Unavailable::Cordoned]), None);
         assert_eq!(record.max_taken_observed(), 1);
-        // b goes, and nobody serves in its place yet: the third one taken is the second at once.
+        // b goes, and no machine serves in its place yet: the third one taken is the second at once.
         record.node_deleted("b", None);
         record.node_fenced("c");
         assert_eq!(record.max_taken_observed(), 2);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 macro_rules! remedies {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, ends [$($fault:ident),*];)*) => {
-        /// An action on the world. It ends what strikes again and again until somebody mends it.
+        /// An action on the world. It ends what strikes again and again until it is mended.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Remedy { $($(#[$doc])* $variant,)* }
 
@@ -41,7 +41,7 @@ remedies! {
     AcceptKey = "accept-key", ends [AuthRefused, AuthRefusedAWhile];
     /// The host gets its power back or is reset; then sshd runs, and nothing keeps packets from it.
     OpenSsh = "open-ssh", ends [Dead, SshdDeadAfterReboot, DeadForGood, HalfOpen, MaxStartups, SshResetInKex];
-    /// Somebody reads the host's key on the host.
+    /// A person reads the host's key on the host.
     CompareHostKey = "compare-host-key", ends [];
     /// A person trusts the key that was read there.
     TrustHostKey = "trust-host-key", ends [];
@@ -60,7 +60,7 @@ remedies! {
     CorrectPool = "correct-pool", ends [];
     /// Everybody has the rights that they had.
     MendCluster = "mend-cluster", ends [];
-    /// The kubelet has the right name, reaches the API server, and starts anew; a Node of nobody is deleted.
+    /// The kubelet has the right name, reaches the API server, and starts anew; a Node without a host is deleted.
     MendNode = "mend-node", ends [NameMismatch, HostClaimsName, CsrExtraSan, Flapping,
         ServingNever, WrongBuild];
     /// Budgets, finalizers and attached volumes are released.

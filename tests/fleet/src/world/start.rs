@@ -161,7 +161,7 @@ pub struct World {
     pub record: Record,
     /// The hosts, as the cloud sees them.
     pub cloud: Arc<dyn HostCloud>,
-    /// The hosts themselves, unless somebody else's cloud makes them.
+    /// The hosts themselves, unless another cloud makes them.
     pub hosts: Option<Hosts>,
     /// The keys that open the hosts.
     pub ssh_key: SshKey,

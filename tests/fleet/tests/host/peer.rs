@@ -196,7 +196,7 @@ impl Bench {
         Cluster::new(&self.world.api, User::admin())
     }
 
-    /// Approves every pending request, as somebody does who looks at nothing.
+    /// Approves every pending request, as a person does who reads none of them.
     pub(crate) async fn approve(&self) {
         let cluster = self.cluster();
         for csr in self.world.all(&kinds::CSR) {

@@ -263,7 +263,7 @@ async fn an_upstream_node_joins_with_the_host_section_alone() {
     assert_eq!(joined["spec"]["taints"][0]["value"], "windows");
 }
 
-/// How a pod goes on a host that reaches nobody but the worker, the API server and mirrors: whether it runs, and why not.
+/// How a pod goes on a host that reaches only the worker, the API server and mirrors: whether it runs, and why not.
 async fn pod_without_egress(layer: &str, payload: Manifest) -> Result<(), String> {
     let bench = Bench::start(&[]).await;
     bench.host().state().egress_closed = true;

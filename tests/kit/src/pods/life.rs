@@ -94,7 +94,7 @@ impl Life<'_> {
                 self.advance();
                 if let Some(phase) = self.ended() {
                     self.write(phase);
-                    // The object stays until somebody deletes it.
+                    // The object stays until a client deletes it.
                     block_until(Duration::from_secs(3600), || {
                         self.node.stopped() || self.deleted().is_some()
                     });

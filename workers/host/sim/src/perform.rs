@@ -172,10 +172,9 @@ impl SimulatedHost {
             }
             O::RebootAsk(_) => {
                 // The second request finds the first.
-                if self.reboot_asked {
+                if std::mem::replace(&mut self.reboot_asked, true) {
                     return refused(1190);
                 }
-                self.reboot_asked = true;
                 Answer::RebootAsk(())
             }
             O::FeatureRead(ask) => match self.feature(&ask.name) {
@@ -202,16 +201,7 @@ impl SimulatedHost {
             }
             O::RootList(_) => Answer::RootList(self.roots.clone()),
             O::RootAdd(ask) => {
-                let sha256 = dormer_profile::sha256_hex(&ask.der.0);
-                // CERT_STORE_ADD_NEW.
-                if self.own_root(&sha256).is_some() {
-                    return refused(0x8009_2005);
-                }
-                self.roots.push(Root {
-                    sha256,
-                    name: ask.name,
-                    own: true,
-                });
+                self.add_root(&ask.der.0, ask.name)?;
                 Answer::RootAdd(())
             }
             O::RootRemove(ask) => {
@@ -223,6 +213,20 @@ impl SimulatedHost {
             }
             other => return self.answer_network(other),
         })
+    }
+
+    /// CERT_STORE_ADD_NEW: an existing certificate is refused.
+    fn add_root(&mut self, der: &[u8], name: String) -> Result<()> {
+        let sha256 = dormer_profile::sha256_hex(der);
+        if self.own_root(&sha256).is_some() {
+            return refused(0x8009_2005);
+        }
+        self.roots.push(Root {
+            sha256,
+            name,
+            own: true,
+        });
+        Ok(())
     }
 
     /// The host's domain, or the work group of a host without one.

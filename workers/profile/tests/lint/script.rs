@@ -17,7 +17,7 @@ pub(crate) struct Finding {
 pub(crate) struct Script<'a> {
     /// The text.
     pub(crate) text: &'a str,
-    /// Variables that somebody else sets.
+    /// Variables that the caller sets.
     pub(crate) given: &'a [&'a str],
     tree: Tree,
 }

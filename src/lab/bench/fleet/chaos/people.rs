@@ -133,15 +133,7 @@ impl World {
                     self.later(lasts, Event::Undo(Undo::Cut(node)));
                 }
             }
-            Kind::Flap => {
-                if let Some(node) = self.a_node() {
-                    for n in 0..3 {
-                        let at = n * 120 * SECOND;
-                        self.later(at, Event::Undo(Undo::Flap(node.clone())));
-                        self.later(at + 70 * SECOND, Event::Undo(Undo::Cut(node.clone())));
-                    }
-                }
-            }
+            Kind::Flap => self.flap(),
             Kind::Dead => self.dies(),
             Kind::Prune => {
                 if !std::mem::replace(&mut self.pruned, true) {
@@ -162,16 +154,7 @@ impl World {
                     self.delete_machine(&uid);
                 }
             }
-            Kind::DeleteNode => {
-                if let Some(node) = self.a_node() {
-                    let machine = self.nodes.get(&node).map(|node| node.machine.clone());
-                    let after = self.chance.between(10 * MINUTE, 40 * MINUTE);
-                    self.delete_node(&node);
-                    if let Some(machine) = machine {
-                        self.later(after, Event::Undo(Undo::Restart(machine)));
-                    }
-                }
-            }
+            Kind::DeleteNode => self.delete_a_node(),
             Kind::Scale => self.scale(),
             Kind::Rename => {
                 if let Some(node) = self.a_node() {
@@ -205,6 +188,29 @@ impl World {
                 if let Some(run) = run {
                     self.ask(run, machine::Signal::Recreate);
                 }
+            }
+        }
+    }
+
+    /// A Node whose connection is lost three times, for 70 seconds each.
+    fn flap(&mut self) {
+        if let Some(node) = self.a_node() {
+            for n in 0..3 {
+                let at = n * 120 * SECOND;
+                self.later(at, Event::Undo(Undo::Flap(node.clone())));
+                self.later(at + 70 * SECOND, Event::Undo(Undo::Cut(node.clone())));
+            }
+        }
+    }
+
+    /// Deletes a Node; its kubelet registers it again when it restarts.
+    fn delete_a_node(&mut self) {
+        if let Some(node) = self.a_node() {
+            let machine = self.nodes.get(&node).map(|node| node.machine.clone());
+            let after = self.chance.between(10 * MINUTE, 40 * MINUTE);
+            self.delete_node(&node);
+            if let Some(machine) = machine {
+                self.later(after, Event::Undo(Undo::Restart(machine)));
             }
         }
     }

@@ -21,7 +21,7 @@ const ENDING_MS: (u64, u64) = (1_000, 4_000);
 /// How long a kubelet waits before it tries a sandbox again that failed.
 const SANDBOX_AGAIN: Duration = Duration::from_secs(10);
 
-/// Pods that somebody is looking after already, by UID and what is done.
+/// Pods that have a task already, by UID and what it does.
 type Busy = Arc<Mutex<HashSet<(String, bool)>>>;
 
 impl Host {

@@ -20,7 +20,7 @@ use crate::net::BoxIo;
 
 /// Connections that wait for the kubelet.
 const WAITING_MAX: usize = 16;
-/// How long a connection may last: nobody but the check of a node's certificate opens one.
+/// Longest connection: only the check of a node's certificate opens one.
 const LASTS: Duration = Duration::from_secs(30);
 /// The pause before an address is tried again that cannot be had just now.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);

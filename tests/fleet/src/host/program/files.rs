@@ -53,7 +53,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
         O::FileWriteNew(ask) => write_new(&host, &ask.path, ask.source, ask.rights).await,
         O::FileRename(ask) => rename(&host, &ask.from, &ask.to, ask.replace),
         O::FileDelete(ask) => on(&host, &ask.path, |disk, path| {
-            // 5: a program that runs; 32: somebody has it open.
+            // 5: a program that runs; 32: another process has it open.
             match disk.remove(path) {
                 Ok(()) => Ok(Answer::FileDelete(())),
                 Err(error) => refused(number_of(error)),

@@ -17,7 +17,7 @@ use crate::host::state::State;
 
 /// Index of the host's one card.
 const CARD: u32 = 6;
-/// Looks at a kubelet that serves nobody before it gives up by itself.
+/// Reads of a kubelet that serves no pod before it gives up by itself.
 const UNHEALTHY_READS_MAX: u32 = 20;
 
 pub(super) async fn answer(host: &Arc<Host>, operation: Operation) -> Outcome {
@@ -162,7 +162,7 @@ fn card(host: &Host) -> Interface {
     }
 }
 
-/// What a health address answers. A kubelet that serves nobody dies in the end, by the failure actions of its service, and
+/// What a health address answers. A kubelet that does not serve dies in the end, by the failure actions of its service, and
 /// is stopped for the next attempt to start.
 async fn http(host: &Arc<Host>, url: &str) -> Outcome {
     if host.healthy(url) {
