@@ -344,7 +344,7 @@ mod tests {
                 "    Name   Why",
                 "    win-a  holds the lease",
                 "History:",
-                "  Began:                   06:00:00 UTC (62m ago)",
+                "  Began:                   06:00:00 UTC (1h2m ago)",
                 "  Records:                 9",
                 "  State entered at record: 7",
             ]
@@ -373,7 +373,7 @@ mod tests {
                 "  State:    Failed",
                 "  Phase:    failed",
                 "  Since:    07:00:00 UTC (5m12s ago)",
-                "  Failure:  while probing: no answer (NoAnswer)",
+                "  Failure:  while probing: NoAnswer",
                 "  Halt:     paused by ada",
                 "  Deleting: no",
                 "Node and Machine:",
