@@ -324,7 +324,7 @@ mod tests {
             [
                 "Pool: windows",
                 "State:",
-                "  State: Open",
+                "  State: Running",
                 "  Since: 07:00:00 UTC (2m ago)",
                 "Machines:",
                 "  Failed:          0",

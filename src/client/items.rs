@@ -440,7 +440,7 @@ impl Item for Progress {
             let allowed = allowed.map_or_else(|| "?".to_owned(), |it| it.to_string());
             format!("{}/{allowed}", it.rollout.unavailable)
         }),
-        Column::new("HOLDER", |it| it.rollout.places().join(", ")),
+        Column::new("HOLDER", |it| it.rollout.unavailable_machines().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
         Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
         Column::new("WAITING FOR", |it| {
@@ -606,7 +606,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn who_takes_a_place_and_how_the_rollout_is_are_named() {
+    fn unavailable_machines_and_the_state_are_named() {
         let column = |name: &str, rollout: &Rollout| {
             let column = Progress::COLUMNS.iter().find(|it| it.heading == name);
             (column.expect("a column").cell)(&Progress::of(rollout.clone(), &[]))

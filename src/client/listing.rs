@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "POOL     STATE  HOLDER  TIME LEFT  WAITING FOR",
-                "windows  Open   9dg4j   18m59s     9dg4j to serve again",
+                "POOL     STATE    HOLDER  TIME LEFT  WAITING FOR",
+                "windows  Running  9dg4j   18m59s     9dg4j to serve again",
             ]
         );
         let wide = in_columns(vec![rollout], 240);

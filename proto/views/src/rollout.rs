@@ -160,7 +160,7 @@ impl Rollout {
 
     /// Machines that take the places of `maxUnavailable`: who holds a lease, whose slot waits for the machine in its place,
     /// and who is out of service without a lease, each of those with its cause.
-    pub fn places(&self) -> Vec<String> {
+    pub fn unavailable_machines(&self) -> Vec<String> {
         let slots = self.slots.iter().map(|slot| match slot.vacant {
             true => format!("{} (gone)", slot.name),
             false => slot.name.clone(),

@@ -712,7 +712,7 @@ fn one_planted_mistake_for_each_row_is_refused() {
         (
             1,
             of_2(&misspelt_cni),
-            "`cni.bin_dirz` is no setting of containerd; did you mean bin_dirs?",
+            "`cni.bin_dirz` is no setting of containerd; did you mean bin_dir",
         ),
         (
             19,

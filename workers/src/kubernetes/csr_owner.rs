@@ -297,7 +297,7 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
     match (ours, theirs) {
         (Some(ours), Some(theirs)) if same_provider_id(ours, theirs) => Ok(()),
         (Some(ours), Some(theirs)) => Err(format!(
-            "the Node {name} is there, and belongs to {theirs}, not {ours}; if no host has it any more: kubectl delete node {name}"
+            "the Node {name} is there, and belongs to {theirs}, not {ours}"
         )),
         (None, _) | (_, None) if taken => Ok(()),
         (None, _) | (_, None) => Err(format!(

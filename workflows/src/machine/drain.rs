@@ -335,7 +335,7 @@ impl DrainPhase {
             },
             Self::Drained => match request {
                 Request::Resume { .. } => {
-                    draft.end_wish();
+                    draft.end_leased_request();
                     draft.enter(Phase::Undoing);
                 }
                 Request::Abort { by } => undo(draft, &by),
@@ -690,7 +690,7 @@ pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
             first.pod, first.why
         ));
     }
-    draft.end_wish();
+    draft.end_leased_request();
     draft.add_hold(name(by));
     draft.s.approval_is_spent();
     draft.give_back();

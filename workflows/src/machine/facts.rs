@@ -80,11 +80,11 @@ impl Draft<'_> {
         let held = self.s.lease.token().is_some();
         match (ignored, held) {
             (true, true) => {
-                self.end_wish();
+                self.end_leased_request();
                 self.observe(PhaseObservation::Ignored);
             }
             (true, false) => {
-                self.end_wish();
+                self.end_leased_request();
                 self.withdraw();
                 self.cancel_tasks();
                 self.leave_rollout(false, true);

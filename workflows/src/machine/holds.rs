@@ -115,7 +115,7 @@ impl Draft<'_> {
     }
 
     /// Ends a person's request. The holds that it had set aside are in force again.
-    pub(super) fn end_wish(&mut self) {
+    pub(super) fn end_leased_request(&mut self) {
         self.s.leased_request = None;
         self.holds_are_back();
     }

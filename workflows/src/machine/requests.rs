@@ -92,7 +92,7 @@ impl Draft<'_> {
             self.s.note = Some(format!("{HOLDS_MAX} people hold it already"));
             return;
         }
-        self.end_wish();
+        self.end_leased_request();
         self.add_hold(by);
         self.is_asked(Request::Hold);
     }

@@ -82,7 +82,7 @@ impl ServePhase {
                 // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
                 if draft.s.request_progress.begun {
-                    draft.end_wish();
+                    draft.end_leased_request();
                 }
                 draft.fence_closed("upgraded");
             }

@@ -431,8 +431,24 @@ fn no_node(machine: &Machine) -> Vec<Step> {
     ]
 }
 
-/// Steps after a certificate request that was not approved.
+/// Steps after a certificate request that was not approved. The approver names the Node of another machine so:
+/// "the Node NAME is there, and belongs to ID, not ID".
 fn certificate(why: &str) -> Vec<Step> {
+    let others = why
+        .strip_prefix("the Node ")
+        .and_then(|rest| rest.split_once(" is there, and belongs to "));
+    if let Some((node, _)) = others {
+        return vec![
+            Step::command(
+                "See whose Node it is",
+                &["kubectl", "describe", "node", node],
+            ),
+            Step::command(
+                "Delete it if no host has it any more",
+                &["kubectl", "delete", "node", node],
+            ),
+        ];
+    }
     let say = format!("Remove the reason for the refusal: {}", dotless(why));
     vec![
         Step::command("See the request", &["kubectl", "describe", "csr"]),
