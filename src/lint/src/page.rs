@@ -45,8 +45,8 @@ prints what is left. `-o json` is for programs. `--profile upstream` is for clus
 | 1 | something was found |
 | 2 | a file could not be read, or the command line is wrong |
 
-Linux manifests are checked only for general mistakes: a selector that does not match, a field at a level where nobody
-reads it, an API version that is gone.
+Linux manifests are checked only for general mistakes: a selector that does not match, a field at a level where it is
+not read, an API version that is gone.
 
 The fields that `provider-field` knows are those of openshift/api at commit 2a3d73913 (August 2026): the types
 `AWSMachineProviderConfig`, `AzureMachineProviderSpec`, `GCPMachineProviderSpec` and `VSphereMachineProviderSpec` in

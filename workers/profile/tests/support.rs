@@ -727,7 +727,11 @@ fn one_planted_mistake_for_each_row_is_refused() {
         (19, of_1(url), "mirrors.https://quay.io: it is a URL"),
         (
             9,
-            of_1(cloud_variable),
+            // A cluster on a cloud has its own word, which goes before the layer's.
+            Node {
+                platform: "none",
+                ..of_1(cloud_variable)
+            },
             "`--cloud-provider=aws`: the kubelet has no cloud provider of its own any more",
         ),
         (13, of_1(port), "`70000` is no port"),
