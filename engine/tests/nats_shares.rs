@@ -9,16 +9,21 @@ use dormer_engine::{
 };
 use dormer_proto::{
     id::RunId,
-    subject::{PARTITIONS, partition_of},
+    subject::{Names, PARTITIONS, partition_of},
 };
 use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, started};
+use futures::StreamExt;
 use nats_common::{options, run};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, timeout, timeout_at},
+};
 
 /// How long a test waits for what must come.
 const SOON: Duration = Duration::from_secs(60);
@@ -73,6 +78,17 @@ fn runs() -> Vec<RunId> {
     found.into_values().collect()
 }
 
+/// Message of a round to a run.
+fn body(number: u32, run: &RunId) -> Vec<u8> {
+    format!("{number} {run}").into_bytes()
+}
+
+/// Sends a message to each partition.
+async fn put(store: &NatsStore, runs: &[RunId], number: u32) {
+    let messages = runs.iter().map(|run| (run.clone(), body(number, run)));
+    store.inbox().put(messages.collect()).await.expect("put");
+}
+
 /// Sends a message to each partition, and returns who took it.
 async fn round(
     store: &NatsStore,
@@ -80,10 +96,8 @@ async fn round(
     number: u32,
     took: &mut mpsc::UnboundedReceiver<Took>,
 ) -> Vec<usize> {
-    let body = |run: &RunId| format!("{number} {run}").into_bytes();
-    let messages = runs.iter().map(|run| (run.clone(), body(run)));
-    store.inbox().put(messages.collect()).await.expect("put");
-    let mut by: BTreeMap<Vec<u8>, usize> = runs.iter().map(|run| (body(run), 0)).collect();
+    put(store, runs, number).await;
+    let mut by: BTreeMap<Vec<u8>, usize> = runs.iter().map(|run| (body(number, run), 0)).collect();
     let mut missing: BTreeSet<Vec<u8>> = by.keys().cloned().collect();
     while !missing.is_empty() {
         let next = timeout(SOON, took.recv()).await;
@@ -94,7 +108,7 @@ async fn round(
             by.insert(bytes, engine);
         }
     }
-    runs.iter().map(|run| by[&body(run)]).collect()
+    runs.iter().map(|run| by[&body(number, run)]).collect()
 }
 
 /// Sends rounds until three in a row were taken alike, by these engines in equal shares.
@@ -150,4 +164,93 @@ async fn engines_share_the_partitions_and_an_engine_that_goes_or_comes_leaves_no
     c.end().await;
     until_shared(&store, &runs, &mut number, &[2, 4], &mut took).await;
     drop(d);
+}
+
+/// Priorities of requests of the engine that reads a partition and of the one that stands by, as `engine/src/nats/share.rs` has
+/// them.
+const FIRST: usize = 1;
+const SECOND: usize = 2;
+
+/// An engine as the server sees one that is frozen (SIGSTOP, a virtual machine that stands still): it took its share, its
+/// requests stay open on a connection that nothing closes, and it sends no heartbeats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_do_not_go_to_the_open_requests_of_an_engine_that_fell_silent() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let runs = runs();
+    let (sender, mut took) = mpsc::unbounded_channel();
+    let reader = Reader::begin(&server, 1, &sender).await;
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let names = Names::default();
+    let (beats, engines) = (client.clone(), names.engines());
+    let alive = tokio::spawn(async move {
+        let mut again = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            again.tick().await;
+            let beat = r#"{"engine":7,"leaves":false}"#.into();
+            beats.publish(engines.clone(), beat).await.expect("sent");
+        }
+    });
+    let own = client.new_inbox();
+    let mut frozen = client.subscribe(own.clone()).await.expect("subscribed");
+    let stream = names.inbox_stream();
+    let ask = async |partition: u64, priority: usize| {
+        let minute = Duration::from_secs(60);
+        let request = serde_json::json!({"batch": 16, "expires": minute.as_nanos(), "group": "engines",
+            "priority": priority});
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.engines-{partition}");
+        let sent = client.publish_with_reply(subject, own.clone(), request.to_string().into());
+        sent.await.expect("sent");
+    };
+    // The reader makes the consumers.
+    let mut number = 1;
+    let taken = round(&reader.store, &runs, number, &mut took).await;
+    assert_eq!(taken, vec![1; runs.len()]);
+    for partition in 0..PARTITIONS {
+        ask(partition, SECOND).await;
+    }
+    // Where the reader is first it takes all. Where it stands by, too, the two take messages in turn.
+    let mut before = BTreeSet::new();
+    let shared = async {
+        loop {
+            number += 1;
+            put(&reader.store, &runs, number).await;
+            let (end, mut now) = (Instant::now() + Duration::from_secs(1), BTreeSet::new());
+            while let Ok(Some(message)) = timeout_at(end, frozen.next()).await {
+                let its = |run: &&RunId| *body(number, run) == *message.payload;
+                now.extend(runs.iter().find(its).map(partition_of));
+            }
+            let both: BTreeSet<u64> = now.union(&before).copied().collect();
+            if both.len() as u64 == PARTITIONS / 2 {
+                return both;
+            }
+            before = now;
+        }
+    };
+    let shared = timeout(SOON, shared).await.expect("a share");
+    for partition in &shared {
+        ask(*partition, FIRST).await;
+    }
+    client.flush().await.expect("flushed");
+    alive.abort();
+    let whole = async {
+        let mut in_a_row = 0;
+        while in_a_row < 3 {
+            number += 1;
+            put(&reader.store, &runs, number).await;
+            let end = Instant::now() + Duration::from_secs(8);
+            let mut missing: BTreeSet<Vec<u8>> = runs.iter().map(|run| body(number, run)).collect();
+            in_a_row += 1;
+            while !missing.is_empty() {
+                let Ok(Some((_, bytes))) = timeout_at(end, took.recv()).await else {
+                    in_a_row = 0;
+                    break;
+                };
+                missing.remove(&bytes);
+            }
+        }
+    };
+    // The requests are open for a minute. What they got before is repeated after ten seconds.
+    let whole = timeout(Duration::from_secs(55), whole).await;
+    whole.expect("rounds that no silent engine has a part of");
+    reader.end().await;
 }

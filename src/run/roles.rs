@@ -35,7 +35,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Interval of the store's health check.
-const STORE_ASKED_EVERY: Duration = Duration::from_secs(5);
+const STORE_ASKED_EVERY: Duration = Duration::from_secs(10);
 /// Time limit of the store's health check.
 const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
 

@@ -5,7 +5,7 @@ use super::{
     last_messages::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
-    share::{Ranks, is_known},
+    share::{Rank, Ranks, is_known},
 };
 use crate::port::{
     Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
@@ -113,7 +113,10 @@ impl NatsHistory {
             Ok(Err(_)) | Err(_) => None,
         };
         let of = |stream: &u64| match &ranks {
-            Some(ranks) => ranks.iter().zip(0..).any(|it| it == (&Some(0), *stream)),
+            Some(ranks) => usize::try_from(*stream)
+                .ok()
+                .and_then(|at| ranks.get(at).copied().flatten())
+                .is_some_and(Rank::reads),
             None => true,
         };
         (0..HISTORY_STREAMS).filter(of).collect()

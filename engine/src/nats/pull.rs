@@ -5,7 +5,7 @@ use super::{
     credit::Source,
     link::Link,
     old_inbox,
-    requests::{Requests, Wanted},
+    requests::{PARTITION_EXPIRES, Requests, TIMERS_EXPIRE, Wanted},
     share::{Rank, Ranks},
     unacked::{CLAIM, Key, UnackedMessages},
 };
@@ -27,12 +27,12 @@ use tokio::{
 const PULL_MAX: usize = 256;
 /// Most messages in one request for a partition. Each partition has a request open, and half of another.
 const PARTITION_PULL_MAX: usize = 16;
-/// Heartbeat interval of an idle server. Two misses end the pull.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Heartbeat interval of an idle server for due timers. Two misses end the pull.
+const HEARTBEAT: Duration = Duration::from_millis(2_500);
 /// Heartbeat interval for each of many partitions.
 const PARTITION_HEARTBEAT: Duration = Duration::from_secs(10);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
-const QUIET_MAX: Duration = Duration::from_secs(30);
+const QUIET_MAX: Duration = Duration::from_secs(60);
 /// Most unacknowledged due timers, over all engines.
 const UNACKNOWLEDGED_MAX: i64 = 20_000;
 /// Most unacknowledged messages of one partition.
@@ -46,7 +46,7 @@ const CONSUMER: &str = "engines";
 const GROUP: &str = "engines";
 
 /// Interval at which an engine looks for an inbox of earlier builds.
-const OLD_AGAIN: Duration = Duration::from_secs(15);
+const OLD_AGAIN: Duration = Duration::from_secs(60);
 /// Interval at which it asks for their messages. It does not wait on the server: who waits there is an earlier build.
 const OLD_ASK_EVERY: Duration = Duration::from_millis(500);
 /// Interval at which the client's count of connections is read.
@@ -128,6 +128,7 @@ pub(super) async fn run_timer_pull(sink: Sink) {
                     group: None,
                     source: Source::Shared,
                     most: PULL_MAX,
+                    expires: TIMERS_EXPIRE,
                     heartbeat: HEARTBEAT,
                 };
                 if let Ok(requests) = sink.requests(wanted).await {
@@ -161,7 +162,7 @@ pub(super) async fn run_partition_pull(
     let mut pause = Pause(Pause::LEAST);
     while !sink.out.is_closed() {
         let rank = rank_of(&mut share, partition);
-        let Some(priority) = rank else {
+        let Some(own_rank) = rank else {
             if share.changed().await.is_err() {
                 return;
             }
@@ -174,9 +175,10 @@ pub(super) async fn run_partition_pull(
                 let wanted = Wanted {
                     stream: stream.clone(),
                     consumer: name.clone(),
-                    group: Some((GROUP, priority)),
+                    group: Some((GROUP, own_rank.priority())),
                     source,
                     most: PARTITION_PULL_MAX,
+                    expires: PARTITION_EXPIRES,
                     heartbeat: PARTITION_HEARTBEAT,
                 };
                 if let Ok(requests) = sink.requests(wanted).await {
@@ -193,7 +195,7 @@ pub(super) async fn run_partition_pull(
     }
 }
 
-fn rank_of(share: &mut watch::Receiver<Ranks>, partition: u64) -> Rank {
+fn rank_of(share: &mut watch::Receiver<Ranks>, partition: u64) -> Option<Rank> {
     let at = usize::try_from(partition).unwrap_or(usize::MAX);
     share.borrow_and_update().get(at).copied().flatten()
 }
@@ -279,13 +281,13 @@ async fn pull(
     consumer: &PullConsumer,
     mut requests: Requests,
     source: Source,
-    mut own: Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
+    mut own: Option<(u64, Option<Rank>, &mut watch::Receiver<Ranks>)>,
 ) -> bool {
     let mut brought = false;
     let mut connections = sink.connections.clone();
     connections.mark_unchanged();
     // One engine of those that read a partition examines its consumer.
-    let examines = !matches!(own, Some((_, Some(1..), _)));
+    let examines = !matches!(own, Some((_, Some(Rank::Second), _)));
     let mut quiet_since = Instant::now();
     loop {
         let changed = async {

@@ -18,8 +18,10 @@ use tokio::time::timeout;
 
 /// Prefix of the server's API.
 const API: &str = "$JS.API";
-/// Time after which a request ends.
-pub(super) const EXPIRES: Duration = Duration::from_secs(30);
+/// Time after which a request for due timers ends. A frozen engine's open request is served among the others' until then.
+pub(super) const TIMERS_EXPIRE: Duration = Duration::from_secs(6);
+/// Time after which a request for a partition's messages ends. A frozen engine's is passed over: see [`super::share`].
+pub(super) const PARTITION_EXPIRES: Duration = Duration::from_secs(120);
 /// Bytes of one request, if the server allows no larger messages.
 const BYTES_MAX: usize = 2 << 20;
 /// Bytes that the server counts beside those of the body: subjects and headers.
@@ -37,6 +39,8 @@ pub(super) struct Wanted {
     pub(super) source: Source,
     /// Most messages in one request, with the largest window of credit.
     pub(super) most: usize,
+    /// Time after which a request ends, at least twice the heartbeat's interval.
+    pub(super) expires: Duration,
     pub(super) heartbeat: Duration,
 }
 
@@ -96,13 +100,14 @@ impl Requests {
             stream,
             consumer,
             group,
+            expires,
             heartbeat,
             ..
         } = &self.wanted;
         let largest = self.link.client.max_payload() + AROUND;
         let request = BatchConfig {
             batch: messages,
-            expires: Some(EXPIRES),
+            expires: Some(*expires),
             max_bytes: largest.max(BYTES_MAX),
             idle_heartbeat: *heartbeat,
             group: group.map(|(group, _)| group.to_owned()),

@@ -5,10 +5,13 @@
 //! does not ask. Two engines may disagree for a moment. Then both read a partition, and the condition on each append
 //! decides: a share makes them fast, not right.
 //!
+//! A frozen engine (SIGSTOP, a virtual machine that stands still) leaves its requests open on a connection that nothing
+//! closes. Who reads its partitions next asks with a higher priority until those requests have expired.
+//!
 //! An engine that met a message for a newer build yields its partition for a while: while another engine lives that does
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
 
-use super::link::Link;
+use super::{link::Link, requests};
 use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{address::Origin, id::hash64};
 use futures::StreamExt;
@@ -37,11 +40,38 @@ pub(super) const YIELD: Duration = Duration::from_secs(60);
 /// Partitions that this engine yields, each until when.
 pub(super) type YieldDeadlines = BTreeMap<u64, Instant>;
 
-/// Rank of an engine for a partition: the first reads it, the second stands by. `None`: it does not read it.
-pub(super) type Rank = Option<usize>;
+/// Rank of an engine for a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// It reads the partition of an engine that fell silent, and is served before what that one asked for.
+    TakesOver,
+    /// It reads the partition.
+    First,
+    /// It stands by.
+    Second,
+}
 
-/// Ranks of one engine for all partitions, by number.
-pub(super) type Ranks = Arc<Vec<Rank>>;
+impl Rank {
+    /// Whether the engine reads the partition as long as it lives.
+    pub(super) fn reads(self) -> bool {
+        self != Self::Second
+    }
+
+    /// Priority of its requests: the server serves the lowest number first (NATS ADR-42, `prioritized`).
+    pub(super) fn priority(self) -> usize {
+        match self {
+            Self::TakesOver => 0,
+            Self::First => 1,
+            Self::Second => 2,
+        }
+    }
+}
+
+/// Ranks of one engine for all partitions, by number. `None`: it does not read the partition.
+pub(super) type Ranks = Arc<Vec<Option<Rank>>>;
+
+/// Partitions of engines that fell silent, each with the time until which their requests may be open.
+type Takeovers = BTreeMap<u64, Instant>;
 
 /// What engines tell each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,12 +112,12 @@ type Live = BTreeMap<u64, BTreeSet<u64>>;
 
 /// Ranks of an engine that does not know the others yet.
 pub(super) fn in_reserve(partitions: u64) -> Ranks {
-    Arc::new((0..partitions).map(|_| Some(1)).collect())
+    Arc::new((0..partitions).map(|_| Some(Rank::Second)).collect())
 }
 
 /// Whether an engine with these ranks has learned who else lives.
 pub(super) fn is_known(ranks: &Ranks) -> bool {
-    ranks.iter().any(|rank| *rank != Some(1))
+    ranks.iter().any(|rank| *rank != Some(Rank::Second))
 }
 
 fn weight(engine: u64, partition: u64) -> u64 {
@@ -118,8 +148,8 @@ fn firsts(live: &BTreeSet<u64>, partitions: u64) -> BTreeMap<u64, u64> {
     firsts
 }
 
-/// Ranks of the engine `ours` among those that live, itself included.
-fn ranks(ours: u64, live: &Live, partitions: u64) -> Ranks {
+/// Ranks of the engine `ours` among those that live, itself included. `taken`: partitions whose former reader fell silent.
+fn ranks(ours: u64, live: &Live, taken: &BTreeSet<u64>, partitions: u64) -> Ranks {
     let engines: BTreeSet<u64> = live.keys().copied().collect();
     let firsts = firsts(&engines, partitions);
     let rank = |partition: u64| {
@@ -133,8 +163,9 @@ fn ranks(ours: u64, live: &Live, partitions: u64) -> Ranks {
         let first = first.filter(stays).or_else(|| best(None).copied());
         let second = best(first);
         match () {
-            () if first == Some(ours) => Some(0),
-            () if second == Some(&ours) => Some(1),
+            () if first == Some(ours) && taken.contains(&partition) => Some(Rank::TakesOver),
+            () if first == Some(ours) => Some(Rank::First),
+            () if second == Some(&ours) => Some(Rank::Second),
             () => None,
         }
     };
@@ -144,11 +175,29 @@ fn ranks(ours: u64, live: &Live, partitions: u64) -> Ranks {
 /// Other engines: when each was heard of, and what it yields.
 type OtherEngines = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
 
-fn live(ours: (u64, BTreeSet<u64>), others: &mut OtherEngines, now: Instant) -> Live {
-    others.retain(|_, (at, _)| now.duration_since(*at) < GONE_AFTER);
+/// Engines that fell silent. They are not among the others from now on.
+fn silent(others: &mut OtherEngines, now: Instant) -> Vec<u64> {
+    let is_silent = |(at, _): &(Instant, _)| now.duration_since(*at) >= GONE_AFTER;
+    let found = others.iter().filter(|(_, other)| is_silent(other));
+    let found: Vec<u64> = found.map(|(engine, _)| *engine).collect();
+    for engine in &found {
+        others.remove(engine);
+    }
+    found
+}
+
+fn live(ours: (u64, BTreeSet<u64>), others: &OtherEngines) -> Live {
     let others = others.iter();
     let others = others.map(|(engine, (_, yields))| (*engine, yields.clone()));
     others.chain([ours]).collect()
+}
+
+/// Notes the partitions that an engine read before it fell silent.
+fn note_silent(engine: u64, before: &Live, partitions: u64, now: Instant, noted: &mut Takeovers) {
+    let its = ranks(engine, before, &BTreeSet::new(), partitions);
+    let its = (0..).zip(its.iter());
+    let read = its.filter(|(_, rank)| rank.is_some_and(Rank::reads));
+    noted.extend(read.map(|(partition, _)| (partition, now + requests::PARTITION_EXPIRES)));
 }
 
 /// Tells other engines that this one ends.
@@ -168,9 +217,9 @@ async fn publish_heartbeat(link: &Link, beat: &EngineHeartbeat) {
     link.send(Origin::Engine, subject, body.into()).await;
 }
 
-/// Partitions that are yielded now.
-fn present(yielded: &YieldDeadlines, now: Instant) -> BTreeSet<u64> {
-    let present = yielded.iter().filter(|(_, until)| **until > now);
+/// Partitions whose time is not over.
+fn present(deadlines: &BTreeMap<u64, Instant>, now: Instant) -> BTreeSet<u64> {
+    let present = deadlines.iter().filter(|(_, until)| **until > now);
     present.map(|(partition, _)| *partition).collect()
 }
 
@@ -184,7 +233,8 @@ pub(super) async fn run_partition_share(
     let partitions = share.borrow().len() as u64;
     let mut others = OtherEngines::new();
     let mut latest = Latest::default();
-    let mut before = Live::new();
+    let mut takeovers = Takeovers::new();
+    let mut before = (Live::new(), BTreeSet::new());
     let begun = Instant::now();
     let mut tick = tokio::time::interval(BEAT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -235,19 +285,23 @@ pub(super) async fn run_partition_share(
                 };
                 publish_heartbeat(&link, &beat).await;
             }
-            let live = live((ours, yields), &mut others, now);
-            if live == before || now.duration_since(begun) < LISTEN_FIRST {
+            for engine in silent(&mut others, now) {
+                note_silent(engine, &before.0, partitions, now, &mut takeovers);
+            }
+            let members = (live((ours, yields), &others), present(&takeovers, now));
+            if members == before || now.duration_since(begun) < LISTEN_FIRST {
                 continue;
             }
-            let own = ranks(ours, &live, partitions);
-            let first = own.iter().filter(|rank| **rank == Some(0)).count();
+            let (live, taken) = &members;
+            let own = ranks(ours, live, taken, partitions);
+            let read = own.iter().flatten().filter(|rank| rank.reads()).count();
             tracing::info!(
                 engines = live.len(),
-                partitions = first,
+                partitions = read,
                 "this engine's share of the inbox"
             );
             share.send_replace(own);
-            before = live;
+            before = members;
         }
     }
 }
@@ -276,12 +330,17 @@ mod tests {
             let mut seconds = vec![0; 64];
             let mut shares = Vec::new();
             for engine in live.keys() {
-                let ranks = ranks(*engine, &live, PARTITIONS);
+                let ranks = ranks(*engine, &live, &BTreeSet::new(), PARTITIONS);
                 for (at, rank) in ranks.iter().enumerate() {
-                    firsts[at] += u64::from(*rank == Some(0));
-                    seconds[at] += u64::from(*rank == Some(1));
+                    firsts[at] += u64::from(*rank == Some(Rank::First));
+                    seconds[at] += u64::from(*rank == Some(Rank::Second));
                 }
-                shares.push(ranks.iter().filter(|rank| **rank == Some(0)).count());
+                shares.push(
+                    ranks
+                        .iter()
+                        .filter(|rank| **rank == Some(Rank::First))
+                        .count(),
+                );
             }
             assert_eq!(firsts, [1; 64], "{count} engines");
             assert_eq!(seconds, [u64::from(count > 1); 64], "{count} engines");
@@ -310,14 +369,44 @@ mod tests {
         let now = Instant::now();
         let none = BTreeSet::new;
         let mut others = OtherEngines::from([(1, (now, none())), (2, (now + GONE_AFTER, none()))]);
-        let live = live((3, none()), &mut others, now + GONE_AFTER);
+        assert_eq!(silent(&mut others, now + GONE_AFTER), [1]);
+        let live = live((3, none()), &others);
         assert_eq!(numbers(&live), BTreeSet::from([2, 3]));
         let alone = Live::from([(3, none())]);
         assert!(
-            ranks(3, &alone, PARTITIONS)
+            ranks(3, &alone, &none(), PARTITIONS)
                 .iter()
-                .all(|rank| *rank == Some(0))
+                .all(|rank| *rank == Some(Rank::First))
         );
+    }
+
+    #[test]
+    fn the_partitions_of_a_silent_engine_are_taken_over_until_its_requests_expire() {
+        let now = Instant::now();
+        let before = engines(3);
+        let silent = *before.keys().next().unwrap();
+        let mut takeovers = Takeovers::new();
+        note_silent(silent, &before, PARTITIONS, now, &mut takeovers);
+        let taken = present(&takeovers, now);
+        let its = firsts(&numbers(&before), PARTITIONS);
+        let its = its.into_iter().filter(|(_, engine)| *engine == silent);
+        assert_eq!(taken, its.map(|(partition, _)| partition).collect());
+        let mut after = before.clone();
+        after.remove(&silent);
+        for partition in 0..PARTITIONS {
+            let wanted = match taken.contains(&partition) {
+                true => Rank::TakesOver,
+                false => Rank::First,
+            };
+            let at = usize::try_from(partition).unwrap();
+            let rank = |engine: &u64| ranks(*engine, &after, &taken, PARTITIONS)[at];
+            let mut both: Vec<Option<Rank>> = after.keys().map(rank).collect();
+            both.sort_unstable();
+            assert_eq!(both, [Some(wanted), Some(Rank::Second)]);
+        }
+        assert!(Rank::TakesOver.priority() < Rank::First.priority());
+        let expired = now + requests::PARTITION_EXPIRES;
+        assert_eq!(present(&takeovers, expired), BTreeSet::new());
     }
 
     #[test]
@@ -328,19 +417,20 @@ mod tests {
         };
         for partition in 0..PARTITIONS {
             let rank = |live: &Live, engine| {
-                ranks(engine, live, PARTITIONS)[usize::try_from(partition).unwrap()]
+                ranks(engine, live, &BTreeSet::new(), PARTITIONS)
+                    [usize::try_from(partition).unwrap()]
             };
             for engine in [old, older] {
                 live.insert(engine, BTreeSet::from([partition]));
             }
-            assert_eq!(rank(&live, newer), Some(0));
+            assert_eq!(rank(&live, newer), Some(Rank::First));
             let seconds = [old, older].map(|engine| rank(&live, engine));
-            assert!(seconds.contains(&Some(1)) && seconds.contains(&None));
+            assert!(seconds.contains(&Some(Rank::Second)) && seconds.contains(&None));
             // Where all yield, one reads: messages for its build come there, too.
             live.insert(newer, BTreeSet::from([partition]));
             let mut all = [old, older, newer].map(|engine| rank(&live, engine));
             all.sort_unstable();
-            assert_eq!(all, [None, Some(0), Some(1)]);
+            assert_eq!(all, [None, Some(Rank::First), Some(Rank::Second)]);
             live = engines(3);
         }
     }

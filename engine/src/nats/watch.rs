@@ -19,7 +19,7 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 /// Interval of the checks.
-const POLL_EVERY: Duration = Duration::from_secs(15);
+const POLL_EVERY: Duration = Duration::from_secs(60);
 /// Answers that must agree before a history counts as lost.
 const ANSWERS_MIN: usize = 3;
 /// Time between them. A deposed leader notices within a few seconds.

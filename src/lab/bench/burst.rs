@@ -18,6 +18,7 @@ use dormer_proto::{
 };
 use dormer_run::usage::checked;
 use dormer_workflows::Dormer;
+use futures::StreamExt;
 use serde::Serialize;
 use std::{
     process::{ExitCode, Stdio},
@@ -89,6 +90,8 @@ struct Idle {
     seconds: f64,
     /// Messages that the server received in a minute, of all engines: requests, acknowledgements, heartbeats.
     messages_per_minute: f64,
+    /// Those of them that are heartbeats between engines, which have no answer.
+    heartbeats_per_minute: f64,
     /// Processors in use by all engines.
     cores: f64,
 }
@@ -145,7 +148,9 @@ async fn measure(
     }
     let decided_s = begun.elapsed().as_secs_f64();
     let idle = match &options.monitor {
-        Some(monitor) if options.idle > 0 => Some(idle(options, monitor, &engines).await?),
+        Some(monitor) if options.idle > 0 => {
+            Some(idle(options, monitor, &streams.prefix, &engines).await?)
+        }
         _ => None,
     };
     let sizes = engines.iter().map(|engine| of_process(engine, "VmHWM:"));
@@ -254,16 +259,28 @@ fn fact(ours: Incarnation, at: usize, address: bool) -> anyhow::Result<(RunId, V
 }
 
 /// Counts what the server receives while nothing happens.
-async fn idle(options: &Options, monitor: &str, engines: &[Child]) -> anyhow::Result<Idle> {
+async fn idle(
+    options: &Options,
+    monitor: &str,
+    prefix: &str,
+    engines: &[Child],
+) -> anyhow::Result<Idle> {
     tokio::time::sleep(REST).await;
+    let client = async_nats::connect(&options.store).await?;
+    let beats = client.subscribe(Names::with_prefix(prefix).engines());
+    let beats = beats.await?;
+    client.flush().await?;
     let cpu = || engines.iter().map(cpu_ticks).sum::<f64>() / 100.0;
     let (begun, messages, used) = (Instant::now(), received(monitor).await?, cpu());
-    tokio::time::sleep(Duration::from_secs(options.idle)).await;
+    let end = tokio::time::sleep(Duration::from_secs(options.idle));
+    let heartbeats = beats.take_until(end).count().await;
     let messages = received(monitor).await? - messages;
     let seconds = begun.elapsed().as_secs_f64();
+    let a_minute = |count: f64| count * 60.0 / seconds;
     Ok(Idle {
         seconds,
-        messages_per_minute: messages * 60.0 / seconds,
+        messages_per_minute: a_minute(messages),
+        heartbeats_per_minute: a_minute(f64::from(u32::try_from(heartbeats)?)),
         cores: (cpu() - used) / seconds,
     })
 }
@@ -319,8 +336,8 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     );
     if let Some(idle) = &figures.idle {
         println!(
-            "{:12.0} messages a minute while nothing happens, {:.3} cores",
-            idle.messages_per_minute, idle.cores
+            "{:12.0} messages a minute while nothing happens, {:.0} of them heartbeats; {:.3} cores",
+            idle.messages_per_minute, idle.heartbeats_per_minute, idle.cores
         );
     }
     println!(
