@@ -8,6 +8,7 @@ use super::{
 use crate::plugin;
 use bytes::Bytes;
 use clap::Args;
+pub use dormer_views::address::segment;
 use dormer_views::secret::Secret;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -405,28 +406,9 @@ fn read<T: DeserializeOwned>(called: &str, body: &[u8]) -> Result<T, Failure> {
     })
 }
 
-/// Percent-encodes `text` as one path segment.
-pub fn segment(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte))
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn any_name_is_one_path_segment() {
-        assert_eq!(segment("ns/win-1 ü"), "ns%2Fwin-1%20%C3%BC");
-    }
 
     #[test]
     fn an_answer_of_another_form_is_one_of_another_version() {

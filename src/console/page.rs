@@ -4,6 +4,7 @@ use super::PageContent;
 use dormer_api::ApiError;
 use dormer_views::actions::Action;
 use dormer_views::{
+    address::segment,
     machine::Machine,
     moment::{Moment, span},
     run::{RunStatus, Task},
@@ -287,26 +288,13 @@ pub(super) fn query(fields: &[(&str, Option<&str>)]) -> String {
         .iter()
         .filter_map(|(name, value)| Some((name, (*value)?)));
     let said: Vec<String> = said
-        .map(|(name, value)| format!("{name}={}", escaped(value)))
+        .map(|(name, value)| format!("{name}={}", segment(value)))
         .collect();
     if said.is_empty() {
         String::new()
     } else {
         format!("?{}", said.join("&"))
     }
-}
-
-/// Percent-encoded value for a URL.
-fn escaped(value: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    let one = |byte: u8| {
-        if plain(&byte) {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    value.bytes().map(one).collect()
 }
 
 /// Weight of a button.

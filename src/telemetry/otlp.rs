@@ -61,15 +61,24 @@ impl Variables<'_> {
         })
     }
 
-    /// Positive milliseconds.
-    fn milliseconds(&self, value: Option<String>) -> Option<Duration> {
-        let value: u64 = value?.trim().parse().ok()?;
-        (value > 0).then(|| Duration::from_millis(value))
+    /// Duration in a variable that was found. A value that is no duration is ignored with a warning, as OpenTelemetry's
+    /// specification wants it.
+    fn duration(&self, found: Option<(String, String)>) -> Option<Duration> {
+        let (name, value) = found?;
+        milliseconds(&name, &value)
+            .inspect_err(|why| tracing::warn!("{why}"))
+            .ok()
     }
 
     fn timeout(&self, signal: Signal) -> Duration {
-        let value = self.of(signal, "TIMEOUT").map(|(_, value)| value);
-        self.milliseconds(value).unwrap_or(TIMEOUT)
+        self.duration(self.of(signal, "TIMEOUT")).unwrap_or(TIMEOUT)
+    }
+
+    fn interval(&self) -> Duration {
+        let name = "OTEL_METRIC_EXPORT_INTERVAL";
+        let found = self.get(name).map(|value| (name.to_owned(), value));
+        let interval = self.duration(found).unwrap_or(INTERVAL);
+        interval.max(INTERVAL_MIN)
     }
 
     /// Warns of a value that the libraries would ignore silently.
@@ -81,6 +90,17 @@ impl Variables<'_> {
             tracing::warn!("{name}={value} is ignored: dormer knows {known}");
         }
     }
+}
+
+/// Milliseconds of the variable `name`.
+///
+/// # Errors
+/// One sentence: they are no whole number above 0.
+fn milliseconds(name: &str, value: &str) -> Result<Duration, String> {
+    let read = value.trim().parse().ok().filter(|ms| *ms > 0);
+    read.map(Duration::from_millis).ok_or_else(|| {
+        format!("{name}={value} is ignored: it must be a whole number of milliseconds above 0")
+    })
 }
 
 /// Exported signals and their destinations.
@@ -118,9 +138,7 @@ impl Export {
             traces: Target::of(Signal::Traces, endpoint, &variables)?,
             metrics: Target::of(Signal::Metrics, endpoint, &variables)?,
             resource: resource(name, &variables),
-            interval: variables
-                .milliseconds(variables.get("OTEL_METRIC_EXPORT_INTERVAL"))
-                .map_or(INTERVAL, |interval| interval.max(INTERVAL_MIN)),
+            interval: variables.interval(),
         };
         if export.traces.is_some() {
             variables.hold_to("OTEL_TRACES_SAMPLER", SAMPLERS);
@@ -404,6 +422,16 @@ mod tests {
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_duration_that_is_no_number_is_ignored_and_named() {
+        assert_eq!(milliseconds("A", " 250 "), Ok(Duration::from_millis(250)));
+        for value in ["10s", "0", "-5", "1.5", "99999999999999999999"] {
+            let why = milliseconds("OTEL_METRIC_EXPORT_INTERVAL", value).unwrap_err();
+            let begin = format!("OTEL_METRIC_EXPORT_INTERVAL={value} is ignored: ");
+            assert!(why.starts_with(&begin), "{why}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::{
     sync::{OnceCell, Semaphore},
-    time::interval,
+    time::{Instant, interval},
 };
 
 /// Smaller files are sent uncompressed, because compression would save less than a round trip.
@@ -35,6 +35,8 @@ const SAVED_PERCENT_MIN: u64 = 15;
 const SAMPLE_BYTES: u64 = 128 << 10;
 /// Files that are compressed at once: the other processors are for sessions.
 const PACKED_AT_ONCE: usize = 2;
+/// Pause after a failure, such as a full disk, before a file is packed again. Meanwhile it goes unpacked.
+const AGAIN_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Prefix of unfinished files; one that is older than a day is abandoned.
 const UNFINISHED: &str = ".unfinished";
 const LEFT_AFTER: Duration = Duration::from_secs(24 * 3_600);
@@ -58,8 +60,13 @@ pub struct Packer {
     bytes_max: u64,
     /// By the SHA-256 of the unpacked content. A lock: held for a map operation, never across an await.
     known: Mutex<HashMap<String, Cell>>,
+    /// Time of the last failure, by the same. The same kind of lock.
+    failed: Mutex<HashMap<String, Instant>>,
     turns: Semaphore,
 }
+
+/// The file could not be packed or kept just now.
+struct NotNow;
 
 impl Default for Packer {
     fn default() -> Self {
@@ -72,11 +79,13 @@ impl Packer {
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         let known = Mutex::default();
+        let failed = Mutex::default();
         let turns = Semaphore::new(PACKED_AT_ONCE);
         Self {
             folder,
             bytes_max: CACHE_BYTES_MAX,
             known,
+            failed,
             turns,
         }
     }
@@ -85,6 +94,10 @@ impl Packer {
     #[must_use]
     pub fn with_bytes_max(self, bytes_max: u64) -> Self {
         Self { bytes_max, ..self }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Cell>> {
@@ -105,10 +118,10 @@ impl Packer {
             return None;
         }
         let cell = Arc::clone(self.known().entry(sha256.to_owned()).or_default());
-        let making = cell.get_or_init(|| self.make(payload, name, sha256, size));
-        let packed = alive(making, progress).await.clone();
+        let making = cell.get_or_try_init(|| self.make(payload, name, sha256, size));
+        let packed = alive(making, progress).await.cloned();
         progress.advance(size);
-        packed
+        packed.unwrap_or_default()
     }
 
     /// Forgets a compressed file that has changed.
@@ -124,23 +137,26 @@ impl Packer {
         name: &str,
         sha256: &str,
         size: u64,
-    ) -> Option<Arc<Packed>> {
+    ) -> Result<Option<Arc<Packed>>, NotNow> {
         // It is never closed.
         let _turn = self.turns.acquire().await;
+        let lately = |at: &Instant| at.elapsed() < AGAIN_AFTER;
+        if self.failed().get(sha256).is_some_and(lately) {
+            return Err(NotNow);
+        }
         let folder = self.folder.clone();
         let bytes_max = self.bytes_max;
         let payload = payload.clone();
         let name = name.to_owned();
-        let sha256 = sha256.to_owned();
-        let work = move || make(&folder, bytes_max, &payload, &name, &sha256, size);
-        match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(packed)) => packed.map(Arc::new),
-            Ok(Err(error)) => {
-                tracing::warn!(folder = %self.folder.display(), %error, "payload files go unpacked");
-                None
-            }
-            Err(_) => None,
-        }
+        let content = sha256.to_owned();
+        let work = move || make(&folder, bytes_max, &payload, &name, &content, size);
+        let made = tokio::task::spawn_blocking(work).await;
+        let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+        made.map(|packed| packed.map(Arc::new)).map_err(|error| {
+            tracing::warn!(folder = %self.folder.display(), %error, "a payload file goes unpacked for some minutes");
+            self.failed().insert(sha256.to_owned(), Instant::now());
+            NotNow
+        })
     }
 }
 
@@ -334,9 +350,13 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
         let Some(packed) = rest.and_then(|rest| rest.strip_suffix(".gz")) else {
             continue;
         };
-        let (found, size) = sum(File::open(&path)?)?;
+        let Some(file) = still_there(File::open(&path))? else {
+            continue;
+        };
+        let (found, size) = sum(&file)?;
         // Others may write into the temporary folder, so the unpacked content decides, not the name.
-        let unpacked = sum(GzDecoder::new(File::open(&path)?));
+        (&file).rewind()?;
+        let unpacked = sum(GzDecoder::new(&file));
         if found == packed && unpacked.is_ok_and(|(plain, _)| plain == sha256) {
             let now = SystemTime::now();
             let _ = File::options()
@@ -353,12 +373,18 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
 
 /// Removes abandoned files, and the oldest files until `more` bytes fit.
 fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    make_room_among(paths.collect::<io::Result<_>>()?, bytes_max, more)
+}
+
+/// The same among these files. Another task or process may rename or remove any of them meanwhile.
+fn make_room_among(paths: Vec<PathBuf>, bytes_max: u64, more: u64) -> io::Result<()> {
     let mut all = Vec::new();
     let now = SystemTime::now();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        let meta = entry.metadata()?;
+    for path in paths {
+        let Some(meta) = still_there(fs::symlink_metadata(&path))? else {
+            continue;
+        };
         let modified = meta.modified()?;
         let unfinished = path.to_string_lossy().ends_with(UNFINISHED);
         let left = now
@@ -376,10 +402,18 @@ fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
         if bytes.saturating_add(more) <= bytes_max {
             return Ok(());
         }
-        fs::remove_file(path)?;
+        still_there(fs::remove_file(path))?;
         bytes -= size;
     }
     Ok(())
+}
+
+/// `None` for a file that is gone.
+fn still_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Makes the folder, for this user alone.
@@ -547,5 +581,29 @@ mod tests {
             packed(&small, &payload(&[("a", &text(9))]), &text(9)).await,
             None
         );
+    }
+
+    #[test]
+    fn a_file_that_another_task_takes_away_meanwhile_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = folder.path().join("old.gz");
+        fs::write(&old, [0; 600]).unwrap();
+        let gone = folder.path().join(format!("gone{UNFINISHED}"));
+        make_room_among(vec![gone, old.clone()], 1_000, 500).unwrap();
+        assert!(!old.exists(), "room was made");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_could_not_be_kept_is_packed_again_some_minutes_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("packed");
+        fs::write(&place, "a file in place of the folder").unwrap();
+        let there = payload(&[("a", &text(1))]);
+        let packer = Packer::new(place.clone());
+        assert_eq!(packed(&packer, &there, &text(1)).await, None);
+        fs::remove_file(&place).unwrap();
+        assert_eq!(packed(&packer, &there, &text(1)).await, None, "too soon");
+        tokio::time::advance(AGAIN_AFTER).await;
+        assert!(packed(&packer, &there, &text(1)).await.is_some());
     }
 }

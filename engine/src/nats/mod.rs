@@ -174,9 +174,9 @@ impl<C: Clock> NatsStore<C> {
         self.lost.clone()
     }
 
-    /// Closes the inbox stream of builds before the partitions once it is empty, no engine of such a build waits for its
-    /// messages, and none came for a day; ten minutes later a further call deletes it. Who sends to it meanwhile gets an
-    /// error. The answer is whether there is none.
+    /// Closes the inbox stream of builds before the partitions. It must be empty, no engine of such a build may wait
+    /// for its messages, and none may have come for a day. Ten minutes later a further call deletes it. Who sends to it
+    /// meanwhile gets an error. The answer is whether there is none.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].

@@ -2,6 +2,7 @@
 //! made from them.
 
 pub mod actions;
+pub mod address;
 pub mod any_run;
 pub mod explain;
 pub mod export;

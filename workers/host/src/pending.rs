@@ -15,8 +15,8 @@ const SERVICING: &str =
 
 /// The host's name now, and the one after the next reboot where that is another.
 ///
-/// The DNS host name, which is what the kubelet registers under (Go's `os.Hostname`), not the NetBIOS name of at most 15
-/// characters: two names that are equal in those are still two (docs/field-notes.md, Registry, roots, computer names).
+/// The DNS host name, under which the kubelet registers (Go's `os.Hostname`), not the NetBIOS name. That has at most 15
+/// characters: two host names may share it (docs/field-notes.md, Registry, roots, computer names).
 pub(crate) async fn names<H: Host>(host: &mut Session<H>) -> Result<(String, Option<String>)> {
     let system = host.ask(SystemRead {}).await;
     let system = system.doing(FailureCode::Other, || "read the system's facts".into())?;

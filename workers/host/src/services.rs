@@ -357,7 +357,7 @@ fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Proces
 }
 
 /// Stops the services that run a program below a folder, with those that depend on them, and ends orphaned processes
-/// below it: Windows does not rename a folder with a running program (MS-FSCC, FileRenameInformation). The services are
+/// below it. Windows does not rename a folder with a running program (MS-FSCC, FileRenameInformation). The services are
 /// started again, as after any other stop.
 pub(crate) async fn stop_below<H: Host>(run: &mut Run<H>, folder: &str) -> Result<()> {
     let all = processes(&mut run.host).await?;

@@ -1,9 +1,9 @@
 //! Framed answer line of the program on a host, and its extraction from noisy output.
 //!
 //! `DORMER1 <task> <attempt> <base64 of the JSON> <check>`, where the check is the first eight hex digits of the
-//! SHA-256 of the base64 text. Around it there may be output of a profile, CLIXML, localised text in any code page
-//! (docs/field-notes.md, Output of PowerShell); line ends may be CRLF, and a console that was narrow may have broken
-//! the line anywhere.
+//! SHA-256 of the base64 text. Output of a profile, CLIXML and localised text in any code page may surround it
+//! (docs/field-notes.md, Output of PowerShell). Line ends may be CRLF, and a narrow console may have broken the line
+//! anywhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

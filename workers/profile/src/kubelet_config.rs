@@ -246,7 +246,7 @@ mod tests {
         let (settings, said) = reaching(&[named("a", json!({"maxPods": 300}))], Some(file));
         let wanted = json!({"maxPods": 100, "tlsMinVersion": "VersionTLS13", "nodeStatusUpdateFrequency": "20s"});
         assert_eq!((Value::Object(settings), said.len()), (wanted, 0));
-        // Who switches the graceful shutdown off says so in a KubeletConfig.
+        // A user who disables the graceful shutdown does so in a KubeletConfig.
         let off = named("a", json!({"shutdownGracePeriod": "0s"}));
         let (settings, _) = reaching(&[off], Some(file));
         assert_eq!(settings["shutdownGracePeriodCriticalPods"], "0s");

@@ -1,8 +1,8 @@
 //! Profile: a Windows node's configuration as people write it.
 //!
-//! Everything that can be there more than once is a map with a name that means something (a path,
-//! a service's name), so that a later layer can change one entry without repeating the rest; see
-//! [`crate::layers`]. Texts may hold `${NAME}`; see [`crate::variables`].
+//! Everything that can occur more than once is a map with meaningful keys (a path, a service's name). So a later layer
+//! can change one entry without repeating the rest; see [`crate::layers`]. Texts may hold `${NAME}`; see
+//! [`crate::variables`].
 
 use std::collections::BTreeMap;
 

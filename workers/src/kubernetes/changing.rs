@@ -8,7 +8,7 @@ use super::{
 };
 use crate::source::OS;
 use dormer_proto::machine::MachineApi;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Api, Client, ResourceExt,
@@ -250,25 +250,12 @@ fn patience(spec: &CheckSpec) -> Option<Duration> {
     timeouts.min().filter(|_| !none)
 }
 
-/// A duration in Go's notation: `300s`, `5m0s`, `1h30m`. Invalid text counts as zero.
+/// A duration in Go's notation: `300s`, `1h30m`, `7.5m`, `500ms`. Text that cannot be read counts as zero, so that the
+/// rollout waits for it.
 fn go_duration(text: &str) -> Duration {
-    let mut seconds = 0_u64;
-    let mut number = 0_u64;
-    for c in text.chars() {
-        let unit = match c {
-            'h' => 3_600,
-            'm' => 60,
-            's' => 1,
-            _ => {
-                let digit = c.to_digit(10).unwrap_or_default();
-                number = number.saturating_mul(10).saturating_add(digit.into());
-                continue;
-            }
-        };
-        seconds = seconds.saturating_add(number.saturating_mul(unit));
-        number = 0;
-    }
-    Duration::from_secs(seconds)
+    let read = text.parse::<SignedDuration>().ok();
+    let read = read.and_then(|it| Duration::try_from(it).ok());
+    read.unwrap_or_default()
 }
 
 async fn takes_windows(
@@ -374,6 +361,33 @@ mod tests {
         };
         assert_eq!(of(newer(json!("100%"))), Some(240), "Cluster API's v1beta2");
         assert_eq!(of(newer(json!(0))), None);
-        assert_eq!(go_duration("1h2m3s"), Duration::from_secs(3_723));
+    }
+
+    /// The API takes `^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$` (openshift/api, `types_machinehealthcheck.go`).
+    #[test]
+    fn a_timeout_is_read_in_every_form_that_the_api_takes() {
+        for (text, seconds) in [
+            ("300s", 300.0),
+            ("5m0s", 300.0),
+            ("1h2m3s", 3_723.0),
+            ("7.5m", 450.0),
+            ("1.5h", 5_400.0),
+            ("90.5s", 90.5),
+            ("600000ms", 600.0),
+            ("5m500ms", 300.5),
+            ("1us", 0.000_001),
+            ("1µs", 0.000_001),
+            ("1ns", 0.000_000_001),
+            ("", 0.0),
+            ("-5m", 0.0),
+            ("soon", 0.0),
+            ("99999999999999999999h", 0.0),
+        ] {
+            assert_eq!(
+                go_duration(text),
+                Duration::from_secs_f64(seconds),
+                "{text}"
+            );
+        }
     }
 }

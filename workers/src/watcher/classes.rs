@@ -1,6 +1,6 @@
 //! A RuntimeClass for each Windows build among the nodes, so that a workload can request its build by one name. The
-//! class is created with the first Node of a build and kept: it costs nothing, and pods that name it must not be
-//! refused while the last Node of the build is being replaced. A RuntimeClass of another owner is left unchanged.
+//! class is created with the first Node of a build and kept. It costs nothing, and pods that name it must not be
+//! refused while the last Node of the build is replaced. A RuntimeClass of another owner is left unchanged.
 
 use super::cluster::sentence;
 use crate::kubernetes::keys;

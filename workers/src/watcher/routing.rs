@@ -41,8 +41,8 @@ impl View {
         })
     }
 
-    /// The one machine to which a request in this node's name is routed: the one whose annotation equals the name, or
-    /// (for a node that others configured) the one without an annotation whose `nodeRef` does.
+    /// The only machine to which a request in this node's name is routed: its annotation equals the name. For a node
+    /// that others configured, it has no annotation, and its `nodeRef` equals the name.
     pub(super) fn owner_of_csr(&self, name: &str) -> Option<&String> {
         let annotated = self.only(name, |machine| machine.expected.as_deref() == Some(name));
         annotated.or_else(|| {

@@ -13,6 +13,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -568,26 +569,8 @@ fn query(text: &str) -> HashMap<String, String> {
 
 /// Percent decoding; what cannot be decoded stays as it is.
 fn decode(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.as_bytes();
-    while let Some((&first, rest)) = bytes.split_first() {
-        let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
-        match (first, hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                bytes = &rest[2..];
-            }
-            (b'+', _) => {
-                out.push(b' ');
-                bytes = rest;
-            }
-            _ => {
-                out.push(first);
-                bytes = rest;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 fn full(bytes: Bytes) -> Body {

@@ -1,9 +1,9 @@
 //! A client of containerd for one purpose: to bring an image out of an archive into its store, without a tool that could
 //! start containers.
 //!
-//! It speaks gRPC over any stream of bytes; on Windows that is containerd's pipe. What it sends is what containerd's own
-//! client sends for `ctr images import` (containerd v2.4.2, `client/import.go` and `core/images/handlers.go`): a lease,
-//! the blobs with the labels that the garbage collector follows, then the image's name. The CRI plugin is told of a new
+//! It speaks gRPC over any stream of bytes; on Windows that is containerd's pipe. It sends what containerd's own client
+//! sends for `ctr images import` (containerd v2.4.2, `client/import.go` and `core/images/handlers.go`): a lease, the
+//! blobs with the labels that the garbage collector follows, then the image's name. The CRI plugin is told of a new
 //! image by containerd itself (`internal/cri/server/events/events.go`), and unpacks it before its first use
 //! (`internal/cri/opts/container.go`, `WithNewSnapshot`).
 
