@@ -424,7 +424,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         (
             &["rollback", "windows", "--end"],
             1,
-            &["no rollback is in force", "dormer describe rollout windows"],
+            &["no rollback is in force", "dormer rollback windows shows"],
         ),
         (
             &["plan", "--pool", "windwos"],

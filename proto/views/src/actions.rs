@@ -287,7 +287,7 @@ pub const END_ROLLBACK: Action = Action {
     name: "end-rollback",
     on: ActionTarget::Rollout,
     what: "End a rollback: the payload in the pool's spec applies again",
-    done: "ends the rollback",
+    done: "the rollback ends",
     from: &[],
     when: "while a rollback is in force",
     signal: Some(Signal::Rollout(rollout::Signal::EndRollback)),

@@ -82,23 +82,30 @@ pub(super) fn changes_nothing(
         }
         (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
             let idle = match signal {
-                rollout::Signal::Resume => "nobody has paused it with dormer pause".to_owned(),
-                rollout::Signal::EndRollback => no_rollback(before),
+                rollout::Signal::Resume => {
+                    "nobody has paused it with dormer pause".to_owned().into()
+                }
+                rollout::Signal::EndRollback => no_rollback(before, run.id.key()),
                 _ => return None,
             };
-            (*before == after).then(|| NoEffect::from(idle))
+            (*before == after).then_some(idle)
         }
         _ => None,
     }
 }
 
 /// Why there is no rollback to end.
-fn no_rollback(state: &rollout_run::State) -> String {
-    match state.rollback.as_ref().map(|it| &it.step) {
+fn no_rollback(state: &rollout_run::State, pool: &str) -> NoEffect {
+    let why = match state.rollback.as_ref().map(|it| &it.step) {
         Some(RollbackStep::Ending(by)) => {
-            format!("the rollback is being ended already, as {by} requested")
+            format!("the rollback is being ended already, requested by {by}")
         }
         _ => "no rollback is in force: the payload is the one in the pool's spec".to_owned(),
+    };
+    let remedy = format!("dormer rollback {pool} shows what it can go back to");
+    NoEffect {
+        why,
+        remedy: Some(remedy),
     }
 }
 

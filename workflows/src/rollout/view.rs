@@ -273,9 +273,11 @@ fn rollback(it: &Rollback) -> String {
         RollbackStep::Written => "written into the pool's status".to_owned(),
         RollbackStep::Refused(why) => format!("not done: {why}"),
         RollbackStep::Ending(by) => {
-            format!("being taken out of the pool's status, as {by} requested")
+            format!("being taken out of the pool's status, requested by {by}")
         }
-        RollbackStep::Ended(by) => format!("ended, as {by} requested"),
+        RollbackStep::Ended(by) => {
+            format!("its end is requested by {by}, and the pool's settings do not show it yet")
+        }
         RollbackStep::NotEnded(why) => format!("in force, because its end failed: {why}"),
     };
     format!(

@@ -126,7 +126,9 @@ fn a_machine_that_is_replaced_keeps_the_cause() {
             .feed("the Machine is gone", machine_gone());
         story.state.view().reason.unwrap_or_default()
     };
-    let upgraded = gone(draining(wanting("v2")));
+    let mut upgraded = draining(wanting("v2"));
+    upgraded.feed("five seconds later", Input::Fired(Timer::Again));
+    let upgraded = gone(upgraded);
     assert_eq!(upgraded, "its Machine is replaced (to change: kubelet)");
     let mut asked = Story::joined(wanting("v1"));
     asked
