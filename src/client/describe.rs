@@ -280,7 +280,7 @@ mod tests {
         };
         let shown = halted("Halted");
         assert!(
-            shown.contains("win-a failed, since 07:00:30 UTC (1m2s ago)"),
+            shown.contains("win-a failed, since 07:00:30 UTC (62s ago)"),
             "{shown}"
         );
         let open = halted("Open");

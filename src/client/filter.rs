@@ -413,10 +413,10 @@ mod tests {
         );
         let refused = stuck.check::<Progress>("rollouts");
         assert!(refused.unwrap_err().to_string().contains("Halted"));
-        let open = Filter {
-            state: Some("open".into()),
+        let idle = Filter {
+            state: Some("idle".into()),
             ..Filter::default()
         };
-        assert!(open.takes(&Progress::of(rollout_with(json!({})), &[])));
+        assert!(idle.takes(&Progress::of(rollout_with(json!({})), &[])));
     }
 }
