@@ -97,7 +97,7 @@ pub(super) async fn rollback(
     if let State::Rollout(state) = &run.state {
         // The rollout would refuse it as well. Checked here because a person waits for the answer.
         let wanted = state.payload.clone().unwrap_or_default();
-        let forward = state.standing_rollback(api.ports.now());
+        let forward = state.rollback_in_force(api.ports.now());
         let forward = forward.filter(|it| it.from == to || it.instead.as_ref() == Some(&to));
         wanted.goes_back_to(&to).map_err(|why| {
             if let Some(back) = &forward {

@@ -110,7 +110,7 @@ impl Draft<'_> {
 
     /// Goes forward again: a worker takes the rollback out of the pool's status, and the spec's payload applies.
     fn end_rollback(&mut self, by: &Sender) {
-        let Some(rollback) = self.s.standing_rollback(self.now.at) else {
+        let Some(rollback) = self.s.rollback_in_force(self.now.at) else {
             return;
         };
         let Some(written) = rollback.instead.clone() else {

@@ -416,7 +416,7 @@ impl State {
     /// Rollback that replaces the spec's payload, or will as soon as a worker has written it. One that the pool's status
     /// alone has is as old as `now`. `None`: there is none, or its end is requested.
     #[must_use]
-    pub fn standing_rollback(&self, now: Timestamp) -> Option<Rollback> {
+    pub fn rollback_in_force(&self, now: Timestamp) -> Option<Rollback> {
         let source = self.source.as_ref()?;
         let written = source.spec_payload.as_ref()?;
         let ours = self.rollback.as_ref();
