@@ -123,13 +123,14 @@ fn a_machine_that_is_replaced_keeps_the_cause() {
         assert_eq!(story.names(), ["delete-machine"]);
         story
             .done("delete-machine", Outcome::MachineDeleted)
-            .feed("the Machine is gone", machine_gone());
+            .feed("the Machine is gone", machine_gone())
+            .done("close-fence", Outcome::FenceClosed);
         story.state.view().reason.unwrap_or_default()
     };
     let mut upgraded = draining(wanting("v2"));
     upgraded.feed("five seconds later", Input::Fired(Timer::Again));
     let upgraded = gone(upgraded);
-    assert_eq!(upgraded, "its Machine is replaced (to change: kubelet)");
+    assert_eq!(upgraded, "its Machine is replaced (to change: service kubelet)");
     let mut asked = Story::joined(wanting("v1"));
     asked
         .says("ann", "a new disk", Signal::Recreate)
