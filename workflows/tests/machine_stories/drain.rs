@@ -130,7 +130,10 @@ fn a_machine_that_is_replaced_keeps_the_cause() {
     let mut upgraded = draining(wanting("v2"));
     upgraded.feed("five seconds later", Input::Fired(Timer::Again));
     let upgraded = gone(upgraded);
-    assert_eq!(upgraded, "its Machine is replaced (to change: service kubelet)");
+    assert_eq!(
+        upgraded,
+        "its Machine is replaced (to change: service kubelet)"
+    );
     let mut asked = Story::joined(wanting("v1"));
     asked
         .says("ann", "a new disk", Signal::Recreate)
