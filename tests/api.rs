@@ -422,6 +422,11 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             &["dormer describe pool/windows shows"],
         ),
         (
+            &["rollback", "windows", "--end"],
+            1,
+            &["no rollback is in force", "dormer rollback windows shows"],
+        ),
+        (
             &["plan", "--pool", "windwos"],
             3,
             &["there is no such pool", "did you mean windows?"],

@@ -352,7 +352,8 @@ pub enum Task {
         guard: Guard,
     },
     /// Write a rollback into the pool's status: the payload that replaces the spec's, as a person requested. If `payload`
-    /// and `instead` are the same, a rollback that another `spec.payload` has ended is taken away.
+    /// and `instead` are the same, a rollback is taken away: with a requester in `by`, the one in force; without, one that
+    /// another `spec.payload` has ended.
     SetPayload {
         /// The pool.
         pool: String,

@@ -112,6 +112,8 @@ pub enum Signal {
         /// The version of that payload.
         to: String,
     },
+    /// A person: end the rollback that is in force, so that the spec's payload applies again.
+    EndRollback,
 }
 
 /// Machine in an owner's facts.

@@ -270,6 +270,7 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
     Some(Signal::Rollout(match word {
         "pause" => rollout::Signal::Pause,
         "resume" => rollout::Signal::Resume,
+        "end-rollback" => rollout::Signal::EndRollback,
         _ => return None,
     }))
 }

@@ -484,6 +484,7 @@ pub(crate) fn signal_text(signal: &Signal) -> String {
         Signal::Rollout(rollout::Signal::Rollback { to }) => {
             format!("rollback to the payload {to}")
         }
+        Signal::Rollout(rollout::Signal::EndRollback) => "end of the rollback".into(),
     }
 }
 

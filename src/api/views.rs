@@ -609,6 +609,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
     };
     let view = state.view();
     let wanted = state.payload.as_ref();
+    let overridden = view.overridden.map(overridden);
     let rollback_to = wanted.map_or_else(Vec::new, |it| it.terms.installed.clone());
     let approval = if view.manual_approval {
         ApprovalMode::Manual
@@ -622,6 +623,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         paused: view.paused,
         payload: view.payload,
         rollback_to,
+        overridden,
         refused: view.refused.or(view.held),
         members: view.members as u64,
     })

@@ -97,7 +97,14 @@ pub(super) async fn rollback(
     if let State::Rollout(state) = &run.state {
         // The rollout would refuse it as well. Checked here because a person waits for the answer.
         let wanted = state.payload.clone().unwrap_or_default();
+        let forward = state.rollback_in_force(api.ports.now());
+        let forward = forward.filter(|it| it.from == to || it.instead.as_ref() == Some(&to));
         wanted.goes_back_to(&to).map_err(|why| {
+            if let Some(back) = &forward {
+                let why = format!("{to} is what it was rolled back from, to {}", back.to);
+                let to_do = format!("to go forward again: dormer rollback {pool} --end");
+                return ApiError::conflict(why, to_do);
+            }
             let why = not_earlier(&wanted, &to).unwrap_or(why);
             let to_do =
                 format!("dormer describe pool/{pool} shows the payload, and what it goes back to");

@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn a_halted_rollout_says_since_when() {
+        let halted = |state: &str| {
+            let fields =
+                json!({"state": state, "halted": "win-a failed", "since": AT, "sinceSeconds": 62});
+            described_rollout(rollout_json(fields))
+        };
+        let shown = halted("Halted");
+        assert!(
+            shown.contains("win-a failed, since 07:00:30 UTC (62s ago)"),
+            "{shown}"
+        );
+        let open = halted("Open");
+        assert!(!open.contains("win-a failed, since"), "{open}");
+    }
+
+    #[test]
     fn an_object_is_named_with_its_kind_or_without() {
         let machine = Some(Described::Machine);
         for (first, second, kind, name) in [

@@ -8,7 +8,8 @@ use super::{
 };
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_profile::suggestion::question;
-use dormer_proto::phase::{Listed, MachinePhase, RolloutState};
+use dormer_proto::phase::{Listed, MachinePhase};
+use dormer_views::problem::ROLLOUT_WORDS;
 use std::{collections::BTreeSet, str::FromStr};
 
 /// Filter of a list.
@@ -30,7 +31,7 @@ pub(crate) struct Filter {
 /// Every state of a machine or a rollout.
 fn names() -> Vec<&'static str> {
     let mut names = machine_states();
-    for state in RolloutState::ALL.iter().map(|it| it.id()) {
+    for state in ROLLOUT_WORDS {
         // A rollout is Paused, and a machine paused: the parser ignores the case.
         if !names.iter().any(|name| name.eq_ignore_ascii_case(state)) {
             names.push(state);
@@ -412,10 +413,10 @@ mod tests {
         );
         let refused = stuck.check::<Progress>("rollouts");
         assert!(refused.unwrap_err().to_string().contains("Halted"));
-        let open = Filter {
-            state: Some("open".into()),
+        let idle = Filter {
+            state: Some("idle".into()),
             ..Filter::default()
         };
-        assert!(open.takes(&Progress::of(rollout_with(json!({})), &[])));
+        assert!(idle.takes(&Progress::of(rollout_with(json!({})), &[])));
     }
 }

@@ -12,7 +12,7 @@ use clap::{
 };
 use dormer_proto::{
     id::Timestamp,
-    phase::{Listed, MachinePhase, MachineState, RolloutState},
+    phase::{Listed, MachinePhase, MachineState},
 };
 use dormer_views::{
     machine::{HaltKind, Machine, MachineKind},
@@ -468,11 +468,11 @@ impl Item for Progress {
     }
 
     fn state(&self) -> Option<&str> {
-        Some(self.rollout.state.id())
+        Some(problem::word_of(&self.rollout))
     }
 
     fn states() -> Vec<&'static str> {
-        RolloutState::ALL.iter().map(|it| it.id()).collect()
+        problem::ROLLOUT_WORDS.to_vec()
     }
 
     fn urgency(&self) -> Option<Urgency> {
@@ -619,15 +619,15 @@ mod tests {
         gone["vacant"] = json!(true);
         let cordoned = json!([{"uid": "b", "name": "win-b", "why": "cordoned"}]);
         for (fields, state, holder) in [
-            (json!({}), "Open", ""),
+            (json!({}), "Idle", ""),
             (json!({"slots": [slot]}), "Running", "win-a"),
             (
                 json!({"slots": [drained], "maxUnavailable": 1}),
                 "Stopped",
                 "win-a",
             ),
-            (json!({"slots": [gone]}), "Open", "win-a (gone)"),
-            (json!({"away": cordoned}), "Open", "win-b (cordoned)"),
+            (json!({"slots": [gone]}), "Running", "win-a (gone)"),
+            (json!({"away": cordoned}), "Idle", "win-b (cordoned)"),
         ] {
             let rollout = rollout_with(fields);
             assert_eq!(column("STATE", &rollout), state, "{rollout:?}");
@@ -639,7 +639,7 @@ mod tests {
             back.starts_with("rolled back to 11.0.0 instead of 11.1.0"),
             "{back}"
         );
-        assert!(back.ends_with("kubectl edit windowspool windows"), "{back}");
+        assert!(back.ends_with("dormer rollback windows --end"), "{back}");
     }
 
     #[test]

@@ -558,7 +558,7 @@ mod tests {
                 "",
                 "IN PROGRESS",
                 "  1 of 3 machines serve",
-                "  Rollout windows is Open: 0 of 3 updated, 1 of 1 unavailable",
+                "  Rollout windows is Idle: 0 of 3 updated, 1 of 1 unavailable",
                 "",
                 "VERSIONS",
                 "  v1: carried by 1 machine, desired on 0",

@@ -382,7 +382,7 @@ fn aged_rollout(run: &AnyRun, at: Instant, machines: &[Machine]) -> Option<Progr
 
 /// Change in one line.
 fn line(run: &AnyRun) -> String {
-    let mut line = format!("{} {}", run.name(), run.state());
+    let mut line = format!("{} {}", run.name(), run.word());
     if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
@@ -435,7 +435,7 @@ mod tests {
         );
         assert_eq!(line(&failed), "win-1 Failed v1; no room");
         let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({"waitingFor": "win-b"}))));
-        assert_eq!(line(&rollout), "windows Open, waits for win-b");
+        assert_eq!(line(&rollout), "windows Idle, waits for win-b");
     }
 
     #[test]
@@ -493,7 +493,7 @@ mod tests {
             .unwrap_or_default()
             .split_whitespace()
             .collect();
-        assert_eq!(row[..6], ["windows", "Open", "1", "1", "1", "0"], "{text}");
+        assert_eq!(row[..6], ["windows", "Idle", "1", "1", "1", "0"], "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use dormer_proto::{
     work::{machine_run, rollout_run},
 };
 use dormer_views::{
-    actions::{Action, PAUSE_POOL, RESUME_POOL},
+    actions::{Action, END_ROLLBACK, PAUSE_POOL, RESUME_POOL},
     moment::{lasted, span},
     numbers::Numbers,
     open_enum::OpenEnum,
@@ -52,7 +52,7 @@ pub(super) async fn read(
     let names = views::names(&snapshot.runs);
     let numbers = Numbers::of_pool(&snapshot.machines(api.live()), pool);
     let main = html! {
-        div.top { h1 { "Rollout " (pool) } (state(rollout.state.id())) }
+        div.top { h1 { "Rollout " (pool) } (state(problem::word_of(&rollout))) }
         (status_section(&rollout))
         (progress(&rollout, numbers, &turns, snapshot.now.0))
         (actions(&rollout, pool))
@@ -63,7 +63,7 @@ pub(super) async fn read(
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
     Ok(PageContent {
-        title: format!("Rollout {pool} is {}", rollout.state),
+        title: format!("Rollout {pool} is {}", problem::word_of(&rollout)),
         section: Section::Rollouts,
         main,
     })
@@ -95,6 +95,13 @@ fn status_section(rollout: &Rollout) -> Markup {
         }
         @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
         @if let Some(back) = &rollout.rollback { p.note { "Rollback: " (back) } }
+        @if let Some(back) = &rollout.overridden {
+            p.note {
+                "It is rolled back: its machines get " (or_dash(rollout.payload.as_deref())) " instead of "
+                (back.spec_payload) " (spec.payload). To go forward again: "
+                (command(&format!("dormer rollback {} --end", rollout.pool)))
+            }
+        }
         @if let Some(what) = &rollout.waiting_for { p.note { "The next grant waits for " (what) "." } }
     }
 }
@@ -158,6 +165,7 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
         div.actions role="group" aria-label="Actions" {
             @if paused || rollout.eroded { (shown(&RESUME_POOL, Weight::Primary)) }
             @if !paused { (shown(&PAUSE_POOL, Weight::Secondary)) }
+            @if rollout.overridden.is_some() { (shown(&END_ROLLBACK, Weight::Secondary)) }
             (why())
         }
         @if rollout.eroded && !paused {
@@ -459,6 +467,26 @@ mod tests {
         assert_eq!(rollout(None, false), [true, false]);
         assert_eq!(rollout(Some("ann"), false), [false, true]);
         assert_eq!(rollout(None, true), [true, true]);
+    }
+
+    #[test]
+    fn a_rollout_that_is_rolled_back_can_go_forward_again() {
+        use crate::rollouts::tests::rollout_with;
+        let shown = |overridden: serde_json::Value| {
+            let mut rollout = rollout_with("payload", "11.0.0");
+            rollout.overridden = serde_json::from_value(overridden).expect("an override");
+            let status = status_section(&rollout).into_string();
+            (status, actions(&rollout, "windows").into_string())
+        };
+        let (status, buttons) = shown(serde_json::json!({"specPayload": "11.1.0", "by": "ann"}));
+        assert!(status.contains("instead of 11.1.0"), "{status}");
+        assert!(status.contains("dormer rollback windows --end"), "{status}");
+        assert!(
+            buttons.contains("windows/actions/end-rollback\""),
+            "{buttons}"
+        );
+        let (status, buttons) = shown(serde_json::Value::Null);
+        assert!(!status.contains("--end") && !buttons.contains("end-rollback"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     html! {
         tr data-key=(pool) {
             td data-label="Pool" { a href=(format!("/rollouts/{pool}")) { (pool) } }
-            td data-label="State" { (state(rollout.state.id())) }
+            td data-label="State" { (state(problem::word_of(rollout))) }
             td data-label="Updated" { (numbers.updated) " of " (numbers.machines) }
             td data-label="Serving" { (numbers.serving) " of " (numbers.machines) }
             td data-label="Unavailable" { (rollout.unavailable) " of at most " (limit(rollout)) }
@@ -80,7 +80,7 @@ pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
     html! {
         p.line data-key=(format!("rollout-{pool}")) {
             a href=(format!("/rollouts/{pool}")) { "Rollout " (pool) } " "
-            (state(rollout.state.id())) " "
+            (state(problem::word_of(rollout))) " "
             span { (serving) " of " (machines) " serve" } ", "
             span { (updated) " of " (machines) " updated" } ", "
             span { (rollout.unavailable) " of at most " (limit(rollout)) " unavailable" }

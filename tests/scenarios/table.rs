@@ -961,4 +961,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        103,
+        "a person ends a rollback, and its order comes late",
+        &[
+            (
+                "workflows/tests/rollout_stories.rs",
+                "a_person_ends_a_rollback_without_a_change_of_the_spec",
+            ),
+            (
+                "workers/tests/kubernetes/rollback.rs",
+                "a_rollback_ends_at_a_persons_request_and_an_earlier_order_brings_it_not_back",
+            ),
+        ],
+    ),
 ];

@@ -897,6 +897,46 @@ fn a_rollback_outlives_the_status_and_ends_with_the_specs_payload() {
 }
 
 #[test]
+fn a_person_ends_a_rollback_without_a_change_of_the_spec() {
+    let written = || PoolSettings {
+        spec_payload: Some("installed".into()),
+        ..wanting(terms())
+    };
+    let back = || {
+        let mut back = PoolSettings {
+            overridden_by: Some("bob".into()),
+            ..written()
+        };
+        let desired = back.desired.values_mut();
+        desired.for_each(|desired| desired.payload = "11.0.0".into());
+        back
+    };
+    let mut pool = Pool::of(&["a", "b"]);
+    // There is none.
+    pool.settings(written()).person(Signal::EndRollback);
+    pool.person(Signal::Rollback {
+        to: "11.0.0".into(),
+    });
+    // Its end is requested before the status has it.
+    pool.person(Signal::EndRollback)
+        .written("11.0.0", None)
+        .ended("installed", None);
+    // One that the status alone has: the history began anew.
+    pool.settings(back())
+        .person(Signal::EndRollback)
+        .person(Signal::EndRollback)
+        .request("a");
+    let forbidden = Failure::lasting("Forbidden", "the API server said no");
+    pool.ended("installed", Some(forbidden))
+        .release("a", 1)
+        .person(Signal::EndRollback)
+        .ended("installed", None)
+        .request("b")
+        .settings(written());
+    holds(&pool, expect_file!["rollout_stories/end_rollback.txt"]);
+}
+
+#[test]
 fn beside_another_operator_nothing_is_granted_until_a_live_list_shows_it_gone() {
     let beside = |neighbour| PoolSettings {
         neighbour,

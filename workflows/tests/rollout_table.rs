@@ -235,6 +235,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
                 to: "11.0.0".into(),
             }),
         ),
+        ("a person goes forward", by_a_person(Signal::EndRollback)),
         ("a person enrols", by_a_person(Signal::Member(serving()))),
         ("settings", observed(Fact::Pool(PoolSettings::default()))),
         (

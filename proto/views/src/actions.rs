@@ -282,6 +282,18 @@ pub const ROLLBACK: Action = Action {
     lease: Lease::Waits,
     danger: Some("its machines are changed, one after the other"),
 };
+/// End a rollback.
+pub const END_ROLLBACK: Action = Action {
+    name: "end-rollback",
+    on: ActionTarget::Rollout,
+    what: "End a rollback: the payload in the pool's spec applies again",
+    done: "the rollback ends",
+    from: &[],
+    when: "while a rollback is in force",
+    signal: Some(Signal::Rollout(rollout::Signal::EndRollback)),
+    lease: Lease::Waits,
+    danger: Some("its machines are changed, one after the other"),
+};
 /// Requeue a dead letter.
 pub const REQUEUE: Action = Action {
     name: "requeue",
@@ -311,6 +323,7 @@ pub const ACTIONS: &[Action] = &[
     PAUSE_POOL,
     RESUME_POOL,
     ROLLBACK,
+    END_ROLLBACK,
     REQUEUE,
 ];
 

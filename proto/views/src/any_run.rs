@@ -2,6 +2,7 @@
 
 use crate::{
     machine::Machine,
+    problem::word_of,
     rollout::Rollout,
     run::{Run, RunStatus},
 };
@@ -57,6 +58,14 @@ impl AnyRun {
             Self::Machine(machine) => machine.state.id(),
             Self::Rollout(rollout) => rollout.state.id(),
             Self::Run(run) => &run.state,
+        }
+    }
+
+    /// State for people: a rollout that grants leases is Idle, Running, Waiting or Stopped.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Rollout(rollout) => word_of(rollout),
+            Self::Machine(_) | Self::Run(_) => self.state(),
         }
     }
 

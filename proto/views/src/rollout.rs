@@ -82,7 +82,7 @@ pub struct Rollout {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overridden {
-    /// `spec.payload`. Another value ends the rollback.
+    /// `spec.payload`. Another value ends the rollback, as `dormer rollback POOL --end` does.
     pub spec_payload: String,
     /// Person who asked for it, and reason.
     pub by: String,
@@ -152,8 +152,8 @@ impl Rollout {
             false => "rolling back",
         };
         Some(format!(
-            "{how} to {to} instead of {spec_payload} (spec.payload), asked for by {by}; to go forward, write another \
-             spec.payload: kubectl edit windowspool {}",
+            "{how} to {to} instead of {spec_payload} (spec.payload), asked for by {by}; to go forward again: dormer \
+             rollback {} --end",
             self.pool
         ))
     }
@@ -262,6 +262,9 @@ pub struct Pool {
     /// Versions that a rollback may go back to: the payload may follow them, and they are installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rollback_to: Vec<String>,
+    /// Rollback that is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<Overridden>,
     /// Why the pool's last edit is refused, or why no lease is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

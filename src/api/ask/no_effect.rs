@@ -15,6 +15,7 @@ use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{
     Dormer, State,
     machine::{self as machine_run, ChangeStrategy, Halt, LeasedRequest, Phase},
+    rollout::{self as rollout_run, RollbackStep},
 };
 
 /// How a person reads a host's key on the host itself.
@@ -80,11 +81,31 @@ pub(super) fn changes_nothing(
             (*before == after).then(why)?.map(NoEffect::from)
         }
         (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
-            let resumes = *signal == rollout::Signal::Resume;
-            let unpaused = || NoEffect::from("nobody has paused it with dormer pause".to_owned());
-            (resumes && *before == after).then(unpaused)
+            let idle = match signal {
+                rollout::Signal::Resume => {
+                    "nobody has paused it with dormer pause".to_owned().into()
+                }
+                rollout::Signal::EndRollback => no_rollback(before, run.id.key()),
+                _ => return None,
+            };
+            (*before == after).then_some(idle)
         }
         _ => None,
+    }
+}
+
+/// Why there is no rollback to end.
+fn no_rollback(state: &rollout_run::State, pool: &str) -> NoEffect {
+    let why = match state.rollback.as_ref().map(|it| &it.step) {
+        Some(RollbackStep::Ending(by)) => {
+            format!("the rollback is being ended already, requested by {by}")
+        }
+        _ => "no rollback is in force: the payload is the one in the pool's spec".to_owned(),
+    };
+    let remedy = format!("dormer rollback {pool} shows what it can go back to");
+    NoEffect {
+        why,
+        remedy: Some(remedy),
     }
 }
 

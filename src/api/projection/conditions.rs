@@ -83,7 +83,7 @@ pub(super) fn of_pool(
         progressing(view, &machines),
         degraded(view, &machines, beside.lacks),
         upgradeable(runs, beside.server),
-        overridden(view),
+        overridden(pool, view),
     ];
     let stalled = stalled(view, &machines);
     let reconciling = Condition {
@@ -197,13 +197,13 @@ fn stalled(view: &rollout::View, machines: &[machine::View]) -> Condition {
 }
 
 /// Condition Overridden: a rollback replaces the spec's payload.
-fn overridden(view: &rollout::View) -> Condition {
+fn overridden(pool: &str, view: &rollout::View) -> Condition {
     match &view.overridden {
         Some((written, by)) => {
             let payload = view.payload.as_deref().unwrap_or("another payload");
             let message = format!(
-                "{by} rolled back to {payload}, which replaces spec.payload {written}; a change \
-                 of spec.payload ends the rollback"
+                "{by} rolled back to {payload}, which replaces spec.payload {written}; to go forward \
+                 again: dormer rollback {pool} --end"
             );
             Condition::new("Overridden", true, "RolledBack", message)
         }

@@ -42,10 +42,13 @@ pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
 fn halted(action: &Action, machine: &Machine) -> Option<String> {
     let by_people = machine.halts().filter(|halt| halt.by.is_some());
     let all: Vec<&str> = by_people.map(|halt| halt.text.as_str()).collect();
-    let paused = machine.halts().any(|it| it.kind == HaltKind::Paused);
-    let does = match action.name == DRAIN.name && !paused {
-        true => "sets that aside until it is resumed",
-        false => "ends that",
+    let is = |kind: HaltKind| machine.halts().any(|it| it.kind == kind && it.by.is_some());
+    let (paused, held) = (is(HaltKind::Paused), is(HaltKind::Held));
+    let does = match (paused, held) {
+        (false, _) if action.name == DRAIN.name => "sets the hold aside until it is resumed",
+        (true, true) => "ends the pause and the hold",
+        (true, false) => "ends the pause",
+        (false, _) => "ends the hold",
     };
     (!all.is_empty()).then(|| {
         format!(
@@ -103,13 +106,21 @@ mod tests {
         let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
         assert_eq!(
             halted(&RECREATE, &machine_with(held)).as_deref(),
-            Some("win-1: held by ann: memory dump. recreate ends that: ask them first")
+            Some("win-1: held by ann: memory dump. recreate ends the hold: ask them first")
         );
         let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
         assert_eq!(
             halted(&DRAIN, &machine_with(held)).as_deref(),
             Some(
-                "win-1: held by ann: memory dump. drain sets that aside until it is resumed: ask them first"
+                "win-1: held by ann: memory dump. drain sets the hold aside until it is resumed: ask them first"
+            )
+        );
+        let paused = json!({"halt": {"kind": "paused", "by": "bob", "text": "paused by bob"},
+            "alsoHalted": [{"kind": "held", "by": "ann", "text": "held by ann"}]});
+        assert_eq!(
+            halted(&RECREATE, &machine_with(paused)).as_deref(),
+            Some(
+                "win-1: paused by bob; held by ann. recreate ends the pause and the hold: ask them first"
             )
         );
         let labelled = json!({"halt": {"kind": "ignored", "by": null, "text": "ignored"}});

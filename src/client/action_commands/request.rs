@@ -298,8 +298,11 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
     if !ended.is_empty() && !still.is_empty() {
         line += &format!("; still {}", still.join("; "));
     }
-    if !run.state().eq_ignore_ascii_case(what) {
-        line += &format!("; now {}", run.state());
+    let word = run.word();
+    // It says nothing about what was asked for.
+    let idle = run.state() != word && word == "Idle";
+    if !idle && !word.eq_ignore_ascii_case(what) {
+        line += &format!("; now {word}");
     }
     if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
@@ -377,7 +380,7 @@ mod tests {
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
         assert_eq!(
             answer_text(&ROLLBACK, &back, &answer),
-            "windows: rolling back to 10.9.0; now Open"
+            "windows: rolling back to 10.9.0"
         );
     }
 

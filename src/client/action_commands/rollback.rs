@@ -1,12 +1,19 @@
-//! `dormer rollback`: back to an earlier payload, or which there are.
+//! `dormer rollback`: back to an earlier payload, forward again, or which payloads there are.
 
 use super::{
     pool_in,
     request::{RequestArgs, RequestBody, Risk},
 };
-use crate::{Failure, absent, items::Kind, server::segment};
+use crate::{
+    Failure, absent,
+    items::Kind,
+    server::{Server, segment},
+};
 use clap::Args;
-use dormer_views::{actions::ROLLBACK, rollout::Pool};
+use dormer_views::{
+    actions::{END_ROLLBACK, ROLLBACK},
+    rollout::Pool,
+};
 
 /// Arguments of a rollback.
 #[derive(Debug, Args)]
@@ -17,6 +24,9 @@ pub struct Rollback {
     /// says which versions there are
     #[arg(long, value_name = "VERSION")]
     to: Option<String>,
+    /// End the rollback and go forward again, to the payload in the pool's spec
+    #[arg(long, conflicts_with = "to")]
+    end: bool,
     #[command(flatten)]
     request: RequestArgs,
 }
@@ -28,9 +38,12 @@ impl Rollback {
         let found = server.get::<Pool>(&Kind::Pools.one(pool)).await;
         // Who may not read pools may be allowed to roll one back.
         let found = match found {
-            Err(Failure::Refused { .. }) if self.to.is_some() => None,
+            Err(Failure::Refused { .. }) if self.to.is_some() || self.end => None,
             found => Some(absent::explained(&server, Kind::Pools, pool, found).await?),
         };
+        if self.end {
+            return self.end_in(&server, pool, found.as_ref()).await;
+        }
         let Some(to) = self.to.as_deref() else {
             return Err(found.as_ref().map_or_else(
                 || Failure::Usage("give --to VERSION".into()),
@@ -51,6 +64,30 @@ impl Rollback {
         let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
         absent::explained(&server, Kind::Pools, pool, answered).await
     }
+
+    /// Goes forward again.
+    async fn end_in(
+        &self,
+        server: &Server,
+        pool: &str,
+        found: Option<&Pool>,
+    ) -> Result<String, Failure> {
+        let path = format!("/rollouts/{}/actions/{}", segment(pool), END_ROLLBACK.name);
+        let body = self.request.body();
+        let risk = Risk::of(&END_ROLLBACK);
+        if self.request.asks(risk) {
+            self.request.check(server, &path, &body).await?;
+        }
+        let to = found.and_then(|it| it.overridden.as_ref());
+        let to = to.map_or_else(
+            || "the payload in its spec".to_owned(),
+            |it| format!("{} (spec.payload)", it.spec_payload),
+        );
+        let what = format!("end the rollback of the pool {pool}, and go forward to {to}");
+        self.request.confirm(&what, risk)?;
+        let answered = self.request.post(server, &END_ROLLBACK, &path, &body).await;
+        absent::explained(server, Kind::Pools, pool, answered).await
+    }
 }
 
 /// Answer to a rollback without a version: the versions that the pool may go back to.
@@ -59,9 +96,19 @@ fn without_version(pool: &Pool) -> Failure {
         pool: name,
         payload,
         rollback_to,
+        overridden,
         ..
     } = pool;
     let now = payload.as_deref().unwrap_or("no payload");
+    if let Some(back) = overridden {
+        return Failure::refused(
+            format!(
+                "{name} is rolled back already, to {now} instead of {} (spec.payload)",
+                back.spec_payload
+            ),
+            format!("to go forward again: dormer rollback {name} --end"),
+        );
+    }
     match rollback_to.as_slice() {
         [] => Failure::refused(
             format!("{name}, at {now}, has no version to go back to"),
@@ -98,6 +145,18 @@ mod tests {
         let (usage, text) = said(&[]);
         assert!(
             !usage && text.contains("no version to go back to"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_pool_that_is_rolled_back_gets_the_command_that_goes_forward() {
+        let pool = json!({"pool": "windows", "maxUnavailable": 1, "approval": "automatic", "paused": null,
+            "members": 2, "payload": "11.0.0", "overridden": {"specPayload": "installed", "by": "ann"}});
+        let text = without_version(&serde_json::from_value(pool).expect("a pool")).to_string();
+        assert!(
+            text.contains("to 11.0.0 instead of installed")
+                && text.contains("dormer rollback windows --end"),
             "{text}"
         );
     }

@@ -1,7 +1,7 @@
 //! Descriptions of a machine, a rollout and a dead letter: which field is in which section.
 
 use super::sections::{Column, Section};
-use dormer_proto::id::Timestamp;
+use dormer_proto::{id::Timestamp, phase::RolloutState};
 use dormer_views::{
     explain,
     machine::{Blocker, Condition, Drain, Halt, Machine, PhaseFailure},
@@ -293,7 +293,7 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
                 "Quarantine",
                 quarantine.map(|it| quarantine_text(it, now)).as_ref(),
             )
-            .optional("Halted", rollout.halted.as_ref())
+            .optional("Halted", halted(rollout, now).as_ref())
             .optional("Held", rollout.held.as_ref())
             .optional("Held cure", rollout.held_cure.as_ref())
             .optional("Refused", rollout.refused.as_ref())
@@ -320,6 +320,15 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
             .list("Beyond the limit", &rollout.turned_away),
         history(&rollout.status, now),
     ]
+}
+
+/// What stops the rollout, and since when it is halted. A finding stops it in another state.
+fn halted(rollout: &Rollout, now: Timestamp) -> Option<String> {
+    let why = rollout.halted.as_ref()?;
+    Some(match rollout.state == RolloutState::Halted {
+        true => format!("{why}, since {}", rollout.status.since.with_age(now)),
+        false => why.clone(),
+    })
 }
 
 /// Section of a dead letter.

@@ -19,7 +19,7 @@ use serde_json::json;
 impl KubernetesExecutor {
     /// Writes the override with the resourceVersion of a read, unless it is there. The status names the person; the
     /// spec belongs to people and is not written. A `payload` that the spec names itself takes an override of another
-    /// spec's payload away. An order of an earlier record than the last one that wrote or ended an override comes late, or
+    /// spec's payload away, and with a person in `by` the one of this payload too. An order of an earlier record than the last one that wrote or ended an override comes late, or
     /// is a repeated message, and changes nothing.
     pub(super) async fn set_payload(
         &self,
@@ -65,8 +65,11 @@ impl KubernetesExecutor {
             by: by.to_owned(),
             order: Some(order.clone()),
         });
+        let last = status.and_then(|it| it.override_order.as_ref());
         let kept = match &wanted {
             Some(wanted) => present == Some(wanted),
+            // A person ends the rollback. Without the order in the status, an earlier one could bring it back.
+            None if !by.is_empty() => present.is_none() && last == Some(&order),
             // An override that a person requested since stays.
             None => present.is_none_or(|it| it.instead_of == *written && it.payload != *written),
         };

@@ -338,7 +338,7 @@ pub struct PoolStatus {
     /// What the next grant waits for.
     pub waiting_for: Option<String>,
     /// Rollback that a person asked for with `dormer rollback`: its payload holds in place of the spec's until
-    /// `spec.payload` is changed.
+    /// `spec.payload` is changed, or until `dormer rollback --end`.
     // Written by the worker; the projection leaves it as it is.
     #[serde(rename = "override", default, skip_serializing)]
     pub override_: Option<Override>,

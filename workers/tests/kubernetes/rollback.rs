@@ -62,6 +62,29 @@ async fn a_store_that_begins_anew_orders_rollbacks_from_its_first_record() {
 }
 
 #[tokio::test]
+async fn a_rollback_ends_at_a_persons_request_and_an_earlier_order_brings_it_not_back() {
+    let bench = bench().await;
+    let end = |by: &str| Task::SetPayload {
+        pool: "windows".into(),
+        payload: "installed".into(),
+        back_from: "installed".into(),
+        by: by.into(),
+        instead: Some("installed".into()),
+    };
+    order(&bench, (1, 9), to("0.9.0")).await.expect("written");
+    // Without a person, only a rollback of another spec's payload is taken away.
+    order(&bench, (1, 10), end("")).await.expect("kept");
+    assert_eq!(holds(&bench), "0.9.0");
+    order(&bench, (1, 12), end("bob")).await.expect("ended");
+    assert_eq!(holds(&bench), Value::Null);
+    // The order of a rollback that hung, and comes after its end.
+    order(&bench, (1, 20), end("bob")).await.expect("nothing");
+    let late = order(&bench, (1, 15), to("1.0.0")).await;
+    assert_eq!(late.expect_err("it is late").code, "RollbackSuperseded");
+    assert_eq!(holds(&bench), Value::Null);
+}
+
+#[tokio::test]
 async fn a_rollback_that_a_person_ended_is_not_brought_back_by_its_own_order() {
     let bench = bench().await;
     order(&bench, (1, 9), to("0.9.0")).await.expect("written");

@@ -82,6 +82,10 @@ impl Draft<'_> {
             }
         };
         self.s.rollback.take_if(over);
+        let ended = |it: &mut Rollback| {
+            matches!(it.step, RollbackStep::Ended(_)) && pool.overridden_by.is_none()
+        };
+        self.s.rollback.take_if(ended);
         self.repeat_rollback(pool);
     }
 

@@ -78,7 +78,7 @@ impl State {
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
-        let stands = self.paused() || self.going_back().is_some();
+        let stands = self.paused() || self.unsettled().is_some();
         if stands || self.enrolment != Enrolment::Complete {
             return None;
         }

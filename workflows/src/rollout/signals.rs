@@ -29,6 +29,7 @@ impl Draft<'_> {
                 None => self.accept_fewer(),
             },
             (Signal::Rollback { to }, _) => self.roll_back(&from, to),
+            (Signal::EndRollback, _) => self.end_rollback(&from),
             (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
             (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
             (Signal::Withdraw, Some(uid)) => self.withdrawn(&uid),
@@ -80,14 +81,9 @@ impl Draft<'_> {
     /// Rolls back one step: a worker writes the payload that overrides the spec's into the pool's status, where
     /// everybody reads it. dormer does not write the spec.
     fn roll_back(&mut self, by: &Sender, to: String) {
-        let by = match by {
-            Sender::Run(run) => run.to_string(),
-            Sender::Person { who, why } if why.is_empty() => who.clone(),
-            Sender::Person { who, why } => format!("{who}: {why}"),
-        };
         let wanted = self.s.payload.clone().unwrap_or_default();
         let from = wanted.payload.clone();
-        let by = short(by);
+        let by = requester(by);
         let at = self.now.at;
         let step = match wanted.goes_back_to(&to) {
             Ok(()) => RollbackStep::Writing,
@@ -104,8 +100,28 @@ impl Draft<'_> {
         };
         match rollback.step {
             RollbackStep::Writing => self.write_rollback(rollback),
-            RollbackStep::Written | RollbackStep::Refused(_) => self.s.rollback = Some(rollback),
+            RollbackStep::Written
+            | RollbackStep::Refused(_)
+            | RollbackStep::Ending(_)
+            | RollbackStep::Ended(_)
+            | RollbackStep::NotEnded(_) => self.s.rollback = Some(rollback),
         }
+    }
+
+    /// Goes forward again: a worker takes the rollback out of the pool's status, and the spec's payload applies.
+    fn end_rollback(&mut self, by: &Sender) {
+        let Some(rollback) = self.s.rollback_in_force(self.now.at) else {
+            return;
+        };
+        let Some(written) = rollback.instead.clone() else {
+            return;
+        };
+        let by = requester(by);
+        self.take_override(&written, by.clone());
+        self.s.rollback = Some(Rollback {
+            step: RollbackStep::Ending(by),
+            ..rollback
+        });
     }
 
     /// Issues the task that writes a rollback into the pool's status.
@@ -126,12 +142,16 @@ impl Draft<'_> {
     /// Has a worker take a rollback that the spec's payload ended out of the pool's status. It would hold again as soon
     /// as the spec names the payload that was rolled back.
     pub(super) fn clear_override(&mut self, written: &str) {
+        self.take_override(written, String::new());
+    }
+
+    fn take_override(&mut self, written: &str, by: String) {
         let written = written.to_owned();
         self.run(Task::SetPayload {
             pool: self.now.run.key().to_owned(),
             payload: written.clone(),
             back_from: written.clone(),
-            by: String::new(),
+            by,
             instead: Some(written),
         });
     }
@@ -139,11 +159,17 @@ impl Draft<'_> {
     /// Handles the result of that task.
     pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
         let Task::SetPayload {
-            payload, instead, ..
+            payload,
+            instead,
+            by,
+            ..
         } = task
         else {
             return;
         };
+        if instead.as_ref() == Some(payload) && !by.is_empty() {
+            return self.rollback_ended(by, failure);
+        }
         if instead.as_ref() == Some(payload) {
             let Some(failure) = failure else {
                 return;
@@ -159,12 +185,29 @@ impl Draft<'_> {
             }
             return;
         }
-        if let Some(rollback) = self.s.rollback.as_mut().filter(|it| it.to == *payload) {
+        let written = |it: &&mut Rollback| it.to == *payload && it.step == RollbackStep::Writing;
+        if let Some(rollback) = self.s.rollback.as_mut().filter(written) {
             rollback.step = match failure {
                 None => RollbackStep::Written,
                 Some(failure) => RollbackStep::Refused(failure.message),
             };
         }
+    }
+
+    /// Handles the result of the task that ends a rollback as `by` requested.
+    fn rollback_ended(&mut self, by: &str, failure: Option<Failure>) {
+        let source = self.s.source.as_ref();
+        let shown = source.is_some_and(|it| it.overridden_by.is_some());
+        let ending = |it: &mut Rollback| it.step == RollbackStep::Ending(by.to_owned());
+        let Some(rollback) = self.s.rollback.take_if(ending) else {
+            return;
+        };
+        let step = match failure {
+            None if !shown => return,
+            None => RollbackStep::Ended(by.to_owned()),
+            Some(failure) => RollbackStep::NotEnded(failure.message),
+        };
+        self.s.rollback = Some(Rollback { step, ..rollback });
     }
 
     /// Applies a member's report; `false`: there is no room for it.
@@ -393,6 +436,15 @@ impl Draft<'_> {
 /// The machine whose run this is.
 fn member(run: &RunId) -> Option<Uid> {
     (run.workflow() == work::MACHINE).then(|| Uid::new(run.key()))
+}
+
+/// Who requested something, and why.
+fn requester(from: &Sender) -> String {
+    short(match from {
+        Sender::Run(run) => run.to_string(),
+        Sender::Person { who, why } if why.is_empty() => who.clone(),
+        Sender::Person { who, why } => format!("{who}: {why}"),
+    })
 }
 
 /// Keeps the first reported time stamp.

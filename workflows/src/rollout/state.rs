@@ -177,6 +177,12 @@ pub enum RollbackStep {
     Written,
     /// It was refused, with the reason.
     Refused(String),
+    /// It is taken out of the pool's status, as this person requested.
+    Ending(String),
+    /// The status no longer has it, as this person requested; the watcher still reports it.
+    Ended(String),
+    /// It could not be taken out of the status, with the reason: it is in force.
+    NotEnded(String),
 }
 
 /// Pause of new grants by a person.
@@ -388,15 +394,49 @@ impl State {
         own.then(|| self.source.as_ref()?.held_cure.as_deref())?
     }
 
-    /// Payload of a rollback that the pool's settings do not show yet. Until then no lease is granted for the payload
+    /// Rollback, or end of one, that the pool's settings do not show yet. Until then no lease is granted for the payload
     /// that is being left.
     #[must_use]
-    pub fn going_back(&self) -> Option<&str> {
+    pub fn unsettled(&self) -> Option<String> {
         let rollback = self.rollback.as_ref().filter(|it| it.instead.is_some())?;
-        let refused = matches!(rollback.step, RollbackStep::Refused(_));
-        let there = |wanted: &TargetPayload| wanted.payload == rollback.to;
-        let shown = self.payload.as_ref().is_some_and(there);
-        (!refused && !shown).then_some(rollback.to.as_str())
+        let to = &rollback.to;
+        match rollback.step {
+            RollbackStep::Refused(_) => None,
+            RollbackStep::Ending(_) | RollbackStep::Ended(_) => {
+                Some(format!("the end of the rollback to {to}"))
+            }
+            RollbackStep::Writing | RollbackStep::Written | RollbackStep::NotEnded(_) => {
+                let there = |wanted: &TargetPayload| wanted.payload == *to;
+                let shown = self.payload.as_ref().is_some_and(there);
+                (!shown).then(|| format!("the rollback to {to}"))
+            }
+        }
+    }
+
+    /// Rollback that replaces the spec's payload, or will as soon as a worker has written it. One that the pool's status
+    /// alone has is as old as `now`. `None`: there is none, or its end is requested.
+    #[must_use]
+    pub fn rollback_in_force(&self, now: Timestamp) -> Option<Rollback> {
+        let source = self.source.as_ref()?;
+        let written = source.spec_payload.as_ref()?;
+        let ours = self.rollback.as_ref();
+        let ours = ours.filter(|it| it.instead.as_ref() == Some(written));
+        match ours.map(|it| &it.step) {
+            Some(RollbackStep::Ending(_)) => return None,
+            Some(RollbackStep::Writing | RollbackStep::Written | RollbackStep::NotEnded(_)) => {
+                return ours.cloned();
+            }
+            // An older worker leaves it in the status: the end can be requested again.
+            Some(RollbackStep::Refused(_) | RollbackStep::Ended(_)) | None => {}
+        }
+        Some(Rollback {
+            from: written.clone(),
+            to: self.payload.as_ref()?.payload.clone(),
+            by: source.overridden_by.clone()?,
+            at: now,
+            step: RollbackStep::Written,
+            instead: Some(written.clone()),
+        })
     }
 
     /// The slot that the Machine `uid` holds, or held until it was deleted.

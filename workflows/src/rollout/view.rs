@@ -272,6 +272,13 @@ fn rollback(it: &Rollback) -> String {
         RollbackStep::Writing => "being written into the pool's status".to_owned(),
         RollbackStep::Written => "written into the pool's status".to_owned(),
         RollbackStep::Refused(why) => format!("not done: {why}"),
+        RollbackStep::Ending(by) => {
+            format!("being taken out of the pool's status, requested by {by}")
+        }
+        RollbackStep::Ended(by) => {
+            format!("its end is requested by {by}, and the pool's settings do not show it yet")
+        }
+        RollbackStep::NotEnded(why) => format!("in force, because its end failed: {why}"),
     };
     format!(
         "from {} back to {}, asked for by {}; {step}",
@@ -452,8 +459,8 @@ impl NamedState<'_> {
         if let Some(by) = state.paused_by() {
             return Some(format!("a resume (paused by {by})"));
         }
-        if let Some(to) = state.going_back() {
-            return Some(format!("the rollback to {to} to be in the pool's settings"));
+        if let Some(change) = state.unsettled() {
+            return Some(format!("{change} to be in the pool's settings"));
         }
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);

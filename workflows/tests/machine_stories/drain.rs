@@ -115,6 +115,42 @@ pub(super) fn draining(pool: PoolSettings) -> Story {
     story
 }
 
+/// `why` of a machine that is gone names the cause: who asked for it, or what was to change.
+#[test]
+fn a_machine_that_is_replaced_keeps_the_cause() {
+    let gone = |mut story: Story| {
+        story.done("evict", evicted(0, 0));
+        assert_eq!(story.names(), ["delete-machine"]);
+        story
+            .done("delete-machine", Outcome::MachineDeleted)
+            .feed("the Machine is gone", machine_gone())
+            .done("close-fence", Outcome::FenceClosed);
+        story.state.view().reason.unwrap_or_default()
+    };
+    let mut upgraded = draining(wanting("v2"));
+    upgraded.feed("five seconds later", Input::Fired(Timer::Again));
+    let upgraded = gone(upgraded);
+    assert_eq!(
+        upgraded,
+        "its Machine is replaced (to change: service kubelet)"
+    );
+    let mut asked = Story::joined(wanting("v1"));
+    asked
+        .says("ann", "a new disk", Signal::Recreate)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
+    let asked = gone(asked);
+    assert_eq!(
+        asked,
+        "its Machine is replaced (asked for by ann: a new disk)"
+    );
+}
+
 /// Scenario 49.
 #[test]
 fn a_budget_that_never_allows_an_eviction() {

@@ -292,6 +292,18 @@ impl Pool {
         self.set(task, failure)
     }
 
+    /// The rollback of the payload `written` was, or could not be, ended as ann requested.
+    pub(crate) fn ended(&mut self, written: &str, failure: Option<Failure>) -> &mut Self {
+        let task = machine::Task::SetPayload {
+            pool: "windows".into(),
+            payload: written.into(),
+            back_from: written.into(),
+            instead: Some(written.into()),
+            by: "ann: the weekend".into(),
+        };
+        self.set(task, failure)
+    }
+
     fn set(&mut self, task: machine::Task, failure: Option<Failure>) -> &mut Self {
         match failure {
             None => {

@@ -65,7 +65,8 @@ fn stopped(machine: &Machine) -> Option<Step> {
         return Some(Step::outside(Outside::MendCluster, dotless(lacks)));
     }
     if let Some(runs) = &machine.neighbour {
-        let say = format!("End the other operator: {}", dotless(runs));
+        let (what, cure) = problem::operator(runs);
+        let say = format!("End the other operator: {}", dotless(cure.unwrap_or(what)));
         return Some(Step::outside(Outside::EndOperator, say));
     }
     let halt = machine.halt.as_ref()?;
@@ -1244,6 +1245,20 @@ mod tests {
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::EndOperator]);
         assert!(lines(&steps).is_empty(), "{steps:?}");
+    }
+
+    #[test]
+    fn the_commands_that_stop_another_operator_are_in_the_step_and_not_in_the_cause() {
+        let runs =
+            "WMCO runs (Pod w/w-1); to stop it: kubectl -n w scale deployment w --replicas=0";
+        let machine = Machine {
+            neighbour: Some(runs.into()),
+            ..machine_in(MachinePhase::LeaseWait)
+        };
+        let cause = problem::problem(&machine).map(|it| it.cause);
+        assert_eq!(cause.as_deref(), Some("WMCO runs (Pod w/w-1)"));
+        let said = "End the other operator: kubectl -n w scale deployment w --replicas=0";
+        assert_eq!(steps(&machine, None)[0].say, said);
     }
 
     #[test]

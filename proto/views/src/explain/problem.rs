@@ -258,7 +258,8 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
         return Some((Stuck, "lacks".into(), lacks.clone()));
     }
     if let Some(runs) = &machine.neighbour {
-        return Some((Person, "neighbour".into(), runs.clone()));
+        let (cause, _) = operator(runs);
+        return Some((Person, "neighbour".into(), cause.to_owned()));
     }
     if let Some(halt) = &machine.halt {
         let code = match halt.kind.known() {
@@ -332,6 +333,12 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             .or_else(|| retried(machine)),
         _ => overdue(machine).or_else(|| retried(machine)),
     }
+}
+
+/// What runs beside dormer, and the commands that stop it, if the text names them.
+pub(super) fn operator(runs: &str) -> (&str, Option<&str>) {
+    let parts = runs.split_once("; to stop it: ");
+    parts.map_or((runs, None), |(what, cure)| (what, Some(cure)))
 }
 
 /// Who drained it, and the holds that are in force again once it is resumed.
@@ -461,15 +468,26 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     Some((urgency, phase, text))
 }
 
-/// State of a rollout in a word. While it grants leases: Stopped, Running, Waiting, or Open if no machine waits.
+/// All words of [`word_of`].
+pub const ROLLOUT_WORDS: [&str; 7] = [
+    "Idle",
+    "Running",
+    "Waiting",
+    "Stopped",
+    "Enrolling",
+    "Paused",
+    "Halted",
+];
+
+/// State of a rollout in a word. While it grants leases: Stopped, Running, Waiting, or Idle if no machine waits.
 pub fn word_of(rollout: &Rollout) -> &str {
     let open = rollout.state == RolloutState::Open;
     match () {
         () if !open => rollout.state.id(),
         () if stands_still(rollout).is_some() => "Stopped",
-        () if rollout.holders().any(|slot| slot.stopped.is_none()) => "Running",
+        () if rollout.slots.iter().any(|slot| slot.stopped.is_none()) => "Running",
         () if !rollout.queue.is_empty() => "Waiting",
-        () => rollout.state.id(),
+        () => "Idle",
     }
 }
 

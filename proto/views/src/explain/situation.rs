@@ -135,7 +135,8 @@ fn queue_position(machine: &Machine, rollout: &Rollout) -> Option<String> {
 
 pub(super) fn waits_for(machine: &Machine) -> Option<String> {
     // A failed machine waits for a person, as the next step shows.
-    let what = machine.waiting_for.as_ref()?;
+    // The commands that end another operator are in the step.
+    let (what, _) = problem::operator(machine.waiting_for.as_ref()?);
     (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
 }
 
