@@ -3,7 +3,7 @@
 //!
 //! It speaks gRPC over any stream of bytes; on Windows that is containerd's pipe. It sends what containerd's own client
 //! sends for `ctr images import` (containerd v2.4.2, `client/import.go` and `core/images/handlers.go`): a lease, the
-//! blobs with the labels that the garbage collector follows, then the image's name. The CRI plugin is told of a new
+//! blobs with the labels that the garbage collector follows, then the image's name. The CRI plugin learns of a new
 //! image by containerd itself (`internal/cri/server/events/events.go`), and unpacks it before its first use
 //! (`internal/cri/opts/container.go`, `WithNewSnapshot`).
 
