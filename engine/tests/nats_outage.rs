@@ -134,16 +134,17 @@ async fn a_deleted_queue_is_made_again_and_its_loss_noticed() {
     let before = *store.losses().borrow();
     let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
     js.delete_stream("dormer-inbox2").await.expect("deleted");
+    // Nothing is read from this store yet, so the message that no stream accepts is the first sign.
+    await_condition("the queue to be made again", SOON, || async {
+        let message = (run("a"), b"new".to_vec());
+        store.inbox().put(vec![message]).await.is_ok()
+    })
+    .await;
     let losses = store.losses();
     await_condition("the loss to be noticed", SOON, || async {
         *losses.borrow() > before
     })
     .await;
-    store
-        .inbox()
-        .put(vec![(run("a"), b"new".to_vec())])
-        .await
-        .expect("put");
     assert_eq!(taken(&store).await.bytes, b"new");
 }
 

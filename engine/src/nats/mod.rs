@@ -104,7 +104,7 @@ impl<C: Clock> NatsStore<C> {
         let incarnation =
             identity::establish(&js, &names, options.origin, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
-        let listening = Post::open(client.clone()).await;
+        let listening = Post::open(client.clone(), Arc::clone(&woken)).await;
         let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
         let link = Arc::new(Link::new(
             client,

@@ -68,12 +68,20 @@ impl Drop for Post {
 }
 
 impl Post {
-    /// Subscribes to answers.
-    pub(super) async fn open(client: Client) -> Result<Self, async_nats::SubscribeError> {
+    /// Subscribes to answers. `no_stream` is notified when no stream accepts a message.
+    pub(super) async fn open(
+        client: Client,
+        no_stream: Arc<Notify>,
+    ) -> Result<Self, async_nats::SubscribeError> {
         let inbox = format!("{}.", client.new_inbox());
         let answers = client.subscribe(format!("{inbox}*")).await?;
         let table = Arc::new(ReplyTable::default());
-        let reading = tokio::spawn(run_reader(answers, inbox.len(), Arc::clone(&table)));
+        let reading = tokio::spawn(run_reader(
+            answers,
+            inbox.len(),
+            Arc::clone(&table),
+            no_stream,
+        ));
         Ok(Self {
             client,
             inbox,
@@ -251,11 +259,19 @@ impl Round {
 }
 
 /// Passes each answer to its waiter.
-async fn run_reader(answers: Subscriber, prefix: usize, table: Arc<ReplyTable>) {
+async fn run_reader(
+    answers: Subscriber,
+    prefix: usize,
+    table: Arc<ReplyTable>,
+    no_stream: Arc<Notify>,
+) {
     let mut answers = answers.ready_chunks(ANSWERS_MAX);
     while let Some(messages) = answers.next().await {
         let mut slots = table.lock();
         for message in messages {
+            if message.status == Some(StatusCode::NO_RESPONDERS) {
+                no_stream.notify_one();
+            }
             let token = message
                 .subject
                 .as_str()

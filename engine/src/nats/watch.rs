@@ -1,4 +1,5 @@
-//! Watch over the streams: at each reconnect and at intervals, it checks that each stream is still the same.
+//! Watch over the streams: at each reconnect, when no stream accepts a message, and at intervals, it checks that each
+//! stream is still the same.
 //!
 //! A rebuildable stream holds a *canary*, a message that is never consumed. If it is missing or different, the stream
 //! was recreated or lost its content, and `outstanding()` of every run must be carried out. A history stream that
