@@ -23,6 +23,9 @@ const WATCHDOG: &str =
 /// Time that a child has to end after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(120);
 
+/// Time in which the threads of a child stand still after SIGSTOP.
+const STOPPED_WITHIN: Duration = Duration::from_secs(10);
+
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
@@ -122,10 +125,17 @@ impl Process {
     }
 
     /// Sends the child a signal by name: `STOP` and `CONT` freeze and thaw it.
+    ///
+    /// After `STOP` it waits until every thread stands still. The signal reaches the thread that stops the others only
+    /// when that thread is next scheduled; on a busy machine the others answer requests until then.
     pub fn signal(&self, name: &str) -> Result<()> {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status()?;
         anyhow::ensure!(status.success(), "kill -s {name} {pid}: {status}");
+        if name == "STOP" && cfg!(target_os = "linux") {
+            let stands = block_until(STOPPED_WITHIN, || stands_still(&pid));
+            anyhow::ensure!(stands, "{pid} did not stop within {STOPPED_WITHIN:?}");
+        }
         Ok(())
     }
 
@@ -143,6 +153,18 @@ impl Process {
         }
         let _ = self.watchdog.wait();
     }
+}
+
+/// Whether every thread of a process is stopped, by `/proc`: the state follows the name, which is in parentheses.
+fn stands_still(pid: &str) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    threads.flatten().all(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = text.rsplit_once(") ").map(|(_, rest)| rest);
+        state.is_some_and(|state| state.starts_with('T'))
+    })
 }
 
 impl Drop for Process {
