@@ -159,17 +159,45 @@ const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The longest of these locations that equals this one or contains it.
+/// The longest of these locations that equals this one or contains it; an entry with a pattern after all others, as in the
+/// kubelet's keyring, whose order is that of the letters (kubernetes v1.37.2 `pkg/credentialprovider/keyring.go`).
 fn nearest<'a>(entries: impl Iterator<Item = &'a String>, location: &str) -> Option<&'a str> {
-    let above = |entry: &&String| {
-        location
-            .strip_prefix(entry.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     entries
-        .filter(above)
-        .max_by_key(|entry| entry.len())
+        .filter(|entry| contains(entry, location))
+        .max_by_key(|entry| (!is_pattern(entry), entry.len()))
         .map(String::as_str)
+}
+
+fn is_pattern(entry: &str) -> bool {
+    entry.contains(['*', '?'])
+}
+
+/// Whether an entry is for a location: its path begins with that of the entry, the ports are the same, and each part of the
+/// host's name fits (`URLsMatch` there: `*.example.com` is for `m.example.com`, and not for `a.m.example.com`).
+fn contains(entry: &str, location: &str) -> bool {
+    let [(entry_host, entry_path), (host, path)] =
+        [entry, location].map(|text| text.split_once('/').unwrap_or((text, "")));
+    let below = path
+        .strip_prefix(entry_path)
+        .is_some_and(|rest| entry_path.is_empty() || rest.is_empty() || rest.starts_with('/'));
+    let [(pattern, entry_port), (name, port)] =
+        [entry_host, host].map(|text| text.split_once(':').unwrap_or((text, "")));
+    let [patterns, parts] = [pattern, name].map(|text| text.split('.').collect::<Vec<_>>());
+    let fits = |(pattern, part): (&&str, &&str)| fits(pattern.as_bytes(), part.as_bytes());
+    below
+        && entry_port == port
+        && patterns.len() == parts.len()
+        && patterns.iter().zip(&parts).all(fits)
+}
+
+/// Whether a text fits a pattern: `*` is any number of letters, `?` one.
+fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', rest @ ..] => (0..=text.len()).any(|at| fits(rest, &text[at..])),
+        [b'?', rest @ ..] => !text.is_empty() && fits(rest, &text[1..]),
+        [one, rest @ ..] => text.first() == Some(one) && fits(rest, &text[1..]),
+    }
 }
 
 /// User and password in the form of the header `Authorization: Basic`, or why no registry takes them.
@@ -191,11 +219,12 @@ fn basic(entry: &Value) -> Option<Result<Zeroizing<String>, &'static str>> {
     Some(Ok(Zeroizing::new(STANDARD.encode(both.as_bytes()))))
 }
 
-/// Name of a location's secret. No host name contains `_` and no path `..`, so different locations have different
-/// names.
+/// Name of a location's secret. No host name contains `_` and no path `..`, and a port is a number, so different
+/// locations have different names.
 fn secret_name(location: &str) -> String {
     let (host, path) = location.split_once('/').unwrap_or((location, ""));
     let host = host.replace(':', "_");
+    let host = host.replace('*', "_any").replace('?', "_one");
     match path {
         "" => format!("registry.{host}"),
         path => format!("registry.{host}..{}", path.replace('/', "..")),
@@ -645,6 +674,39 @@ mod tests {
             assert_eq!(said, wanted, "{image}");
         }
         assert_eq!(credentials.secrets().count(), 0);
+    }
+
+    #[test]
+    fn an_entry_with_a_pattern_is_for_the_hosts_that_fit() {
+        let text = r#"{"auths": {"*.example.com": {"auth": "YTpi"}, "r?.example.net:5000/team": {"auth": "YTpi"},
+            "m.example.com": {"auth": "YTpi"}}}"#;
+        let credentials = Credentials::parse(text).expect("a pull secret");
+        let any = Some("registry._any.example.com");
+        let one = Some("registry.r_one.example.net_5000..team");
+        let table = [
+            ("q.example.com/a", any),
+            ("q.example.com", any),
+            // One that names the host goes before.
+            ("m.example.com/a", Some("registry.m.example.com")),
+            ("a.q.example.com", None),
+            ("example.com", None),
+            ("q.example.com:5000", None),
+            ("q.example.org", None),
+            ("r1.example.net:5000/team/a", one),
+            ("r1.example.net:5000/teams", None),
+            ("r12.example.net:5000/team", None),
+        ];
+        for (mirror, wanted) in table {
+            let (found, _) = registries(&[of("quay.io", &[mirror])], &credentials);
+            let authorization = found["quay.io"].mirrors[0].authorization.as_str();
+            let wanted = wanted.map(|name| format!("Basic ${{secret:{name}}}"));
+            assert_eq!(authorization, wanted.unwrap_or_default(), "{mirror}");
+        }
+        let secrets: Vec<String> = credentials.secrets().map(|(name, _)| name).collect();
+        assert!(
+            secrets.contains(&any.unwrap_or_default().to_owned()),
+            "{secrets:?}"
+        );
     }
 
     #[test]

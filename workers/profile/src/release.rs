@@ -92,7 +92,16 @@ impl TryFrom<String> for Range {
         let bounds = bounds.map_err(|why| {
             format!("`{text}` is no range of releases, as `>=2.1` or `>=2.0 <2.1`: {why}")
         })?;
-        Ok(Self { text, bounds })
+        let range = Self { text, bounds };
+        // The least release of a range is one of these.
+        let least = range.bounds.iter().map(|bound| match *bound {
+            Bound::AtLeast(release) | Bound::Only(release) => release,
+            Bound::Below(_) => Release::new(0, 0),
+        });
+        if !range.is_any() && !least.into_iter().any(|release| range.holds(release)) {
+            return Err(format!("`{}` is a range without a release", range.text));
+        }
+        Ok(range)
     }
 }
 
@@ -127,6 +136,24 @@ mod tests {
             let range = Range::try_from(range.to_owned()).expect("a range");
             let release = release.parse().expect("a release");
             assert_eq!(range.holds(release), wanted, "{range:?} {release}");
+        }
+    }
+
+    #[test]
+    fn a_range_without_a_release_is_refused() {
+        for text in [
+            ">=2.1 <2.0",
+            ">=2.1 <2.1",
+            "2.0 2.1",
+            "2.0 >=2.1",
+            "2.1 <2.1",
+            "<0.0",
+        ] {
+            let why = Range::try_from(text.to_owned()).expect_err(text);
+            assert_eq!(why, format!("`{text}` is a range without a release"));
+        }
+        for text in [">=2.1 <2.2", "2.0 >=2.0", "<2.0 <3.0", ">=2.0 >=2.2 <2.3"] {
+            assert!(Range::try_from(text.to_owned()).is_ok(), "{text}");
         }
     }
 

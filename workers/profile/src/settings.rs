@@ -3,6 +3,10 @@
 
 mod containerd;
 mod fields;
+mod flags;
+mod gates;
+mod known;
+mod types;
 
 use std::fmt::Write as _;
 
@@ -281,7 +285,7 @@ pub(crate) fn check(items: &[Item], kept: &[String], payload: &Manifest) -> Vec<
     for item in items {
         match &item.what {
             ItemKind::Service(service) => {
-                flags(&item.id, service, payload, &mut found);
+                command_line(&item.id, service, payload, &mut found);
                 containerd::service(&item.id, &service.command, rendered, &mut found);
             }
             ItemKind::File(_) | ItemKind::NetworkFile(_) => {
@@ -369,7 +373,7 @@ fn of(reader: Reader) -> impl Iterator<Item = &'static Setting> {
         .filter(move |setting| setting.reader == reader)
 }
 
-fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
+fn command_line(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
     let words = words(&service.command);
     let flags: Vec<String> = words.iter().filter_map(|word| flag_name(word)).collect();
     let programs = [
@@ -394,6 +398,13 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
             }
         }
     }
+    let of_row = |name: &str| {
+        SETTINGS
+            .iter()
+            .any(|setting| setting.path.last() == Some(&name))
+    };
+    let wrong = flags::wrong(&words, payload.kubelet(), of_row);
+    found.extend(wrong.into_iter().map(|reason| Problem::new(id, reason)));
     values_of_flags(id, &words, found);
     // Which build a host has is not known here (`builds.rs` says it of each); what the payload is for is.
     if payload.windows_builds == [SERVER_2019]
@@ -498,9 +509,17 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
             found.push(Problem::new(&item.id, reason));
         }
     }
-    let unknown = fields::unknown(reader, &value, payload.kubelet());
+    let program = match reader {
+        Reader::KubeProxy => "kube-proxy",
+        _ => "the kubelet",
+    };
+    let mut wrong = fields::wrong(reader, &value, payload.kubelet());
+    wrong.extend(gates::of_config(&value).iter().filter_map(|gate| {
+        let of_row = of(reader).any(|setting| setting.path.last() == Some(&gate.0.as_str()));
+        gates::wrong(gate, program, payload.kubelet(), of_row)
+    }));
     found.extend(
-        unknown
+        wrong
             .into_iter()
             .map(|reason| Problem::new(&item.id, reason)),
     );

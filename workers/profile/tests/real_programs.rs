@@ -252,6 +252,36 @@ fn mistakes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ),
         (
             "1.37",
+            "kubelet.conf",
+            json!({"featureGates": {"NodeSwapp": true}}),
+            "NodeSwapp",
+        ),
+        (
+            "1.37",
+            "kubelet.json",
+            json!(["--feature-gates=ImageVolume=false"]),
+            "ImageVolume",
+        ),
+        (
+            "1.33",
+            "kubelet.json",
+            json!(["--max-podss=9"]),
+            "unknown flag: --max-podss",
+        ),
+        (
+            "1.37",
+            "kubelet.json",
+            json!(["--max-pods=many"]),
+            "invalid argument",
+        ),
+        (
+            "1.37",
+            "kubelet.json",
+            json!(["-config=x"]),
+            "unknown shorthand flag",
+        ),
+        (
+            "1.37",
             "kube-proxy.conf",
             json!({"mode": "kernel"}),
             "must be kernelspace",
@@ -307,6 +337,29 @@ fn real_kubernetes_reads_every_document_and_refuses_mistakes() {
         let told = said.lines().find(|line| line.starts_with(&refused));
         let told = told.unwrap_or_else(|| panic!("{release} {whole} was taken: {said}"));
         assert!(told.contains(wanted), "wanted {wanted}, told {told}");
+    }
+    // docs/settings.md names this gate as one that every release knows.
+    for one in [&readers[0], &readers[readers.len() - 1]] {
+        let name = "taken".to_owned();
+        let mut case = Case::new();
+        for (file, kind) in [
+            ("kubelet.conf", "kubelet.config.k8s.io/v1beta1"),
+            ("kube-proxy.conf", "kubeproxy.config.k8s.io/v1alpha1"),
+        ] {
+            let release = one.version.rsplit_once('.').expect("a version").0;
+            let (_, rendered) = &rendered.kubernetes[&format!("openshift-azure-{release}")];
+            let mut whole: Value = serde_json::from_str(&rendered[file]).expect("JSON");
+            assert_eq!(whole["apiVersion"], kind);
+            whole["featureGates"] = json!({"ContextualLogging": true});
+            whole["logging"] = json!({"format": "json"});
+            case.insert(file, whole.to_string());
+        }
+        let said = read(&wine, one, &[(&name, &case)], &rendered.log_runner);
+        assert!(
+            said.contains("read 2, refused 0"),
+            "{}: {said}",
+            one.version
+        );
     }
     // Rows 8 and 17: the service's flags of 1.34 before the kubelet of 1.33, and a wrong length of time.
     let flags = &rendered.log_runner["1.34"];
@@ -520,4 +573,83 @@ fn old_file_is_translated(containerd: &Containerd, folder: &Path, text: &str) {
         let version = containerd.version;
         assert!(has(&whole, value), "{version} has lost {value}");
     }
+}
+
+/// Introductions of the tables of what the programs know, by the first word of a line that `read.exe known` prints.
+const TABLES: [(&str, &str); 4] = [
+    ("kubelet-field", "Fields of KubeletConfiguration"),
+    ("kube-proxy-field", "Fields of KubeProxyConfiguration"),
+    ("kubelet-flag", "Flags of the kubelet on Windows"),
+    ("gate", "Feature gates of the kubelet and of kube-proxy"),
+];
+
+/// A table of `workers/profile/src/settings`: each name with its values, the first of which is that of the oldest release.
+fn table(word: &str, title: &str, said: &[(u32, String)]) -> String {
+    let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
+    for (at, (minor, text)) in said.iter().enumerate() {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+        let now: BTreeMap<&str, &str> = lines
+            .filter_map(|line| line.strip_prefix(' ')?.split_once(' '))
+            .collect();
+        let before: Vec<&str> = last.keys().copied().collect();
+        for name in before.into_iter().chain(now.keys().copied()) {
+            let value = now.get(name).copied().unwrap_or("-");
+            if last.insert(name, value) == Some(value) {
+                continue;
+            }
+            let since = match at {
+                0 => value.to_owned(),
+                _ => format!("{minor}:{value}"),
+            };
+            names.entry(name).or_default().push(since);
+        }
+    }
+    let mut page = format!(
+        "# {title} in Kubernetes 1.33.13, 1.34.4, 1.35.4, 1.36.3 and 1.37.2.\n\
+         # Written by `UPDATE_EXPECT=1 cargo tier long configurations` out of what `tests/servers/kubernetes-*/read` prints.\n\
+         # Behind a name stands its type, or, of a gate, `free` or the value to which it is locked. What changed after 1.33\n\
+         # follows as `minor:value`; `-` means that the release does not have it.\n"
+    );
+    for (name, values) in names {
+        let _ = writeln!(page, "{name} {}", values.join(" "));
+    }
+    page
+}
+
+#[test]
+fn real_kubernetes_knows_what_the_tables_say() {
+    let part = long!("configurations");
+    let readers = match kubernetes_readers() {
+        Ok(readers) => readers,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let wine = started!(Wine::start());
+    let known = |reader: &KubernetesReader| {
+        let program = format!(r"C:\known\{}.exe", reader.version);
+        wine.install(&reader.read, &program).expect("installed");
+        let mut run = wine.command(&program);
+        let output = run.arg("known").stdin(Stdio::null()).output();
+        let text = String::from_utf8(output.expect("Wine runs").stdout).expect("text");
+        let minor = reader
+            .version
+            .split('.')
+            .nth(1)
+            .and_then(|it| it.parse().ok());
+        (minor.expect("a version"), text.replace('\r', ""))
+    };
+    let said: Vec<(u32, String)> = readers.iter().map(known).collect();
+    let [kubelet_fields, kube_proxy_fields, kubelet_flags, gates] =
+        TABLES.map(|(word, title)| table(word, title, &said));
+    let names = kubelet_fields.lines().count() + kube_proxy_fields.lines().count();
+    assert!(names > 200, "{names} fields");
+    expect_file!["../src/settings/kubelet_fields.txt"].assert_eq(&kubelet_fields);
+    expect_file!["../src/settings/kube_proxy_fields.txt"].assert_eq(&kube_proxy_fields);
+    expect_file!["../src/settings/kubelet_flags.txt"].assert_eq(&kubelet_flags);
+    expect_file!["../src/settings/gates.txt"].assert_eq(&gates);
+    part.passed(&[
+        ("fields", names.to_string()),
+        ("flags", kubelet_flags.lines().count().to_string()),
+        ("gates", gates.lines().count().to_string()),
+    ]);
 }

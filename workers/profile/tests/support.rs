@@ -698,7 +698,81 @@ fn one_planted_mistake_for_each_row_is_refused() {
         build: SERVER_2025,
         ..of_2(layer)
     };
+    let kubelet_json =
+        |json: &str| format!(r"host: {{files: {{'C:\k\kubelet.conf': {{json: {json}}}}}}}");
+    let text_for_number = kubelet_json("{maxPods: x}");
+    let bare_seconds = kubelet_json("{nodeStatusUpdateFrequency: '10'}");
+    let unknown_gate = kubelet_json("{featureGates: {NodeSwapp: true}}");
+    let locked_gate = kubelet_json("{featureGates: {ImageVolume: false}}");
+    let early_gate = kubelet_json("{featureGates: {KubeletPSI: 'yes'}}");
+    let gate_flag = flag("--feature-gates=NodeSwapp=true");
+    let misspelt_flag = flag("--max-podss=9");
+    let flag_of_letters = flag("--max-pods=many");
+    let proxy_flag =
+        r"node: {services: {kube-proxy: {command: ['C:\k\kube-proxy.exe', '--node-ip=10.0.0.9']}}}";
+    let on_37 = |layer| Node {
+        kubelet: "1.37",
+        ..of_2(layer)
+    };
     let table = [
+        (
+            14,
+            of_1(&text_for_number),
+            "`maxPods` is \"x\", and the kubelet wants a whole number",
+        ),
+        (
+            14,
+            of_1(&bare_seconds),
+            "`nodeStatusUpdateFrequency` is \"10\", and the kubelet wants a length of time",
+        ),
+        (
+            7,
+            of_1(&unknown_gate),
+            "`featureGates/NodeSwapp` is no feature gate, and the kubelet ends with one that is not known; did you mean \
+             NodeSwap?",
+        ),
+        (
+            7,
+            on_37(&locked_gate),
+            "`featureGates/ImageVolume` is locked to true",
+        ),
+        (
+            7,
+            of_1(&early_gate),
+            "`featureGates.KubeletPSI` is \"yes\", and the kubelet wants true or false",
+        ),
+        (
+            7,
+            of_1(&gate_flag),
+            "`featureGates/NodeSwapp` is no feature gate",
+        ),
+        (
+            9,
+            of_1(&misspelt_flag),
+            "`--max-podss` is no flag of the kubelet",
+        ),
+        (
+            9,
+            of_1(&flag_of_letters),
+            "`--max-pods=many`: the kubelet wants a whole number",
+        ),
+        (9, of_1(proxy_flag), "`--node-ip` is no flag of kube-proxy"),
+        (
+            1,
+            Node {
+                containerd: "2.1",
+                ..of_2(&both)
+            },
+            "are both there, which containerd refuses",
+        ),
+        (
+            1,
+            Node {
+                containerd: "2.4",
+                ..of_2(&both)
+            },
+            "are both there, which containerd refuses",
+        ),
         (2, of_1(&versionless), "has no `version`"),
         (2, of_1(&first), "`version = 1` is of containerd before 1.3"),
         (
@@ -1389,7 +1463,7 @@ const ROWS: &[Row] = &[
         number: 7,
         setting: "kube-proxy's gates",
         tests: &[PAIRS],
-        mistake: "WinDSR in 1.37; a misspelt field",
+        mistake: "WinDSR in 1.37; a misspelt field; a gate that no release has, a locked one, and one on the command line",
         program: "kube-proxy of 1.34 and 1.37; a misspelt field its strict reader only",
     },
     Row {
@@ -1403,7 +1477,7 @@ const ROWS: &[Row] = &[
         number: 9,
         setting: "`--cloud-config`, `--cloud-provider`",
         tests: &[PAIRS, FLAGS],
-        mistake: "the flag in 1.34, another in 1.35",
+        mistake: "the flag in 1.34, another in 1.35; a misspelt flag; letters for a number",
         program: "the kubelet of 1.34 and 1.35",
     },
     Row {
@@ -1460,7 +1534,7 @@ const ROWS: &[Row] = &[
             ),
             (OF_THE_CLUSTER, "of_a_pool_counts_what_all_its_nodes_have"),
         ],
-        mistake: "cpuManagerPolicy; a pair that a layer contradicts; a misspelt field; one of a later release",
+        mistake: "cpuManagerPolicy; a pair that a layer contradicts; a misspelt field; one of a later release; a text for a number",
         program: "the kubelet of 1.33, a wrong type; of 1.33 and 1.37, a misspelt field by the strict reader only",
     },
     Row {
@@ -1525,8 +1599,12 @@ const ROWS: &[Row] = &[
                 "workers/profile/src/mirrors.rs",
                 "of_docker_hubs_names_the_one_of_images_comes_first",
             ),
+            (
+                "workers/profile/src/mirrors.rs",
+                "an_entry_with_a_pattern_is_for_the_hosts_that_fit",
+            ),
         ],
-        mistake: "two repositories of one mirror; no base64",
+        mistake: "two repositories of one mirror; no base64; a pattern of hosts that does not fit",
         program: OF_DORMER,
     },
     Row {
@@ -1715,13 +1793,19 @@ and 2.4.0, and the shim's since hcsshim 0.15.0-rc.2. From 2.0 on `runhcs-wcow-hy
     let after = "
 Also refused:
 
-- `bin_dir` and `bin_dirs` together (containerd#11311);
+- `bin_dir` and `bin_dirs` together (containerd#11311). containerd refuses that when its plugin starts, which `containerd
+  config dump` does not do;
 - a service of containerd whose file (`--config`) is not among the `files` of its section;
 - `mirrors` where that file does not name their folder as the registries' `config_path`: a blocked registry would be open;
 - a runtime of containerd without `runtime_path`, and from 2.0 on NRI that is not disabled;
 - a field that the kubelet or kube-proxy of that release does not have, such as `maxPodss`. The programs themselves warn, and
   ignore it (kubernetes v1.33.13 and v1.37.2 `pkg/kubelet/kubeletconfig/util/codec/codec.go`, `cmd/kube-proxy/app/options.go`).
   `workers/profile/src/settings/kubelet_fields.txt` and `kube_proxy_fields.txt` have the fields of 1.33 to 1.37;
+- a value of another type, such as `maxPods: \"x\"`, or a length of time without its unit: it ends them;
+- a feature gate that the release does not have, or that it has locked to another value, in `featureGates` and in
+  `--feature-gates` (`gates.txt` there);
+- a flag that the kubelet or kube-proxy of that release does not have, or whose value is of another type
+  (`kubelet_flags.txt` and `kube_proxy_flags.txt` there). Flags of several letters have two dashes;
 - a pause image below 3.10.2 in a payload for Windows Server 2025 (containerd#13156, windows-testing#557);
 - another port of VXLAN than 4789 in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
   later). Where a payload is for other builds, too, the machines of Server 2019 wait with that reason, and the others go

@@ -3,39 +3,21 @@
 //! The programs themselves take a file with other fields: they warn, and ignore them (kubernetes v1.33.13 and v1.37.2
 //! `pkg/kubelet/kubeletconfig/util/codec/codec.go`, `cmd/kube-proxy/app/options.go`).
 
-use std::{collections::BTreeMap, sync::LazyLock};
-
 use serde_json::Value;
 
-use super::{Reader, range};
+use super::{
+    Reader,
+    known::{KUBE_PROXY_FIELDS, KUBELET_FIELDS, Known, NEWEST, Table},
+    range,
+    types::wrong_value,
+};
 use crate::{release::Release, suggestion::question};
 
-/// Newest release in the tables. What a later one knows is not known here.
-const NEWEST: Release = Release::new(1, 37);
-
-/// First and last release of each field.
-type Fields = BTreeMap<&'static str, [Option<Release>; 2]>;
-
-static KUBELET: LazyLock<Fields> = LazyLock::new(|| parse(include_str!("kubelet_fields.txt")));
-static KUBE_PROXY: LazyLock<Fields> =
-    LazyLock::new(|| parse(include_str!("kube_proxy_fields.txt")));
-
-fn parse(text: &'static str) -> Fields {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let field = |line: &'static str| {
-        let mut words = line.split(' ');
-        let name = words.next()?;
-        let mut release = || words.next().and_then(|word| word.parse().ok());
-        Some((name, [release(), release()]))
-    };
-    lines.filter_map(field).collect()
-}
-
-/// What that release of the program does not know in its configuration, a sentence each.
-pub(super) fn unknown(reader: Reader, config: &Value, release: Release) -> Vec<String> {
+/// What that release of the program does not know in its configuration, or does not read there, a sentence each.
+pub(super) fn wrong(reader: Reader, config: &Value, release: Release) -> Vec<String> {
     let (fields, kind, program) = match reader {
-        Reader::Kubelet => (&KUBELET, "KubeletConfiguration", "the kubelet"),
-        Reader::KubeProxy => (&KUBE_PROXY, "KubeProxyConfiguration", "kube-proxy"),
+        Reader::Kubelet => (&*KUBELET_FIELDS, "KubeletConfiguration", "the kubelet"),
+        Reader::KubeProxy => (&*KUBE_PROXY_FIELDS, "KubeProxyConfiguration", "kube-proxy"),
         Reader::KubeletFlag | Reader::LogRunnerFlag | Reader::Containerd => return Vec::new(),
     };
     let mut check = Check {
@@ -50,7 +32,7 @@ pub(super) fn unknown(reader: Reader, config: &Value, release: Release) -> Vec<S
 }
 
 struct Check {
-    fields: &'static Fields,
+    fields: &'static Table,
     kind: &'static str,
     program: &'static str,
     release: Release,
@@ -62,10 +44,17 @@ impl Check {
         match value {
             Value::Array(all) => {
                 let at = format!("{at}[]");
-                all.iter().for_each(|one| self.walk(one, &at));
+                for (n, one) in all.iter().enumerate() {
+                    self.known(one, &at, &format!("{at}[{n}]").replace("[][", "["));
+                }
             }
             // Any key of a map is right.
-            Value::Object(_) if self.fields.contains_key(format!("{at}{{}}").as_str()) => {}
+            Value::Object(all) if self.fields.has(&format!("{at}{{}}")) => {
+                let below = format!("{at}{{}}");
+                for (key, one) in all {
+                    self.known(one, &below, &format!("{at}.{key}"));
+                }
+            }
             Value::Object(all) => {
                 for (key, one) in all {
                     self.field(one, at, key);
@@ -82,20 +71,17 @@ impl Check {
         };
         let release = self.release;
         let program = self.program;
-        match self.fields.get(path.as_str()) {
-            Some([first, last]) => {
-                let early = first.is_some_and(|first| release < first);
-                let late = last.is_some_and(|last| release > last);
-                if early || late {
-                    let range = range(*first, *last);
-                    self.found.push(format!(
-                        "`{path}` is a field {range}, and the payload has {release}: {program} would ignore it"
-                    ));
-                }
+        match self.fields.of(&path, release) {
+            Known::As(_) => self.known(value, &path, &path),
+            Known::Elsewhere(first, last) => {
+                let range = range(first, last);
+                self.found.push(format!(
+                    "`{path}` is a field {range}, and the payload has {release}: {program} would ignore it"
+                ));
                 self.walk(value, &path);
             }
-            None if release > NEWEST => {}
-            None => {
+            Known::Never if release > NEWEST => {}
+            Known::Never => {
                 let near = question(key, self.below(at));
                 let kind = self.kind;
                 self.found.push(format!(
@@ -105,18 +91,33 @@ impl Check {
         }
     }
 
+    /// A value at a path of the table, which people know as `shown`.
+    fn known(&mut self, value: &Value, path: &str, shown: &str) {
+        let kind = match self.fields.of(path, self.release) {
+            Known::As(kind) => kind,
+            Known::Elsewhere(..) | Known::Never => "",
+        };
+        match wrong_value(kind, value) {
+            Some(wanted) => self.found.push(format!(
+                "`{shown}` is {value}, and {} wants {wanted} there: it would end",
+                self.program
+            )),
+            None => self.walk(value, path),
+        }
+    }
+
     /// Names of the fields below a path.
     fn below(&self, at: &str) -> impl Iterator<Item = &'static str> {
         let before = match at {
             "" => String::new(),
             at => format!("{at}."),
         };
-        let own = |path: &&'static str| {
+        let own = |path: &'static str| {
             let name = path.strip_prefix(before.as_str())?;
             (!name.contains(['.', '[', '{'])).then_some(name)
         };
         self.fields
-            .keys()
+            .names()
             .filter_map(own)
             .collect::<Vec<_>>()
             .into_iter()
@@ -165,6 +166,30 @@ mod tests {
                 format!("`winkernel.enableDsr` {proxy}; did you mean enableDSR?"),
             ),
             (
+                Reader::Kubelet,
+                "1.33",
+                json!({"maxPods": "x"}),
+                "`maxPods` is \"x\", and the kubelet wants a whole number of 32 bits there: it would end".to_owned(),
+            ),
+            (
+                Reader::Kubelet,
+                "1.37",
+                json!({"registerWithTaints": [{"key": 5}]}),
+                "`registerWithTaints[].key` is 5, and the kubelet wants a text there: it would end".to_owned(),
+            ),
+            (
+                Reader::Kubelet,
+                "1.37",
+                json!({"clusterDNS": ["10.0.0.10", 5]}),
+                "`clusterDNS[1]` is 5, and the kubelet wants a text there: it would end".to_owned(),
+            ),
+            (
+                Reader::Kubelet,
+                "1.37",
+                json!({"evictionHard": {"memory.available": 5}}),
+                "`evictionHard.memory.available` is 5, and the kubelet wants a text there: it would end".to_owned(),
+            ),
+            (
                 Reader::KubeProxy,
                 "1.36",
                 json!({"zzz": true}),
@@ -173,7 +198,7 @@ mod tests {
         ];
         for (reader, release, config, wanted) in table {
             let release = release.parse().expect("a release");
-            assert_eq!(unknown(reader, &config, release), [wanted]);
+            assert_eq!(wrong(reader, &config, release), [wanted]);
         }
     }
 
@@ -184,7 +209,7 @@ mod tests {
             "logging": {"options": {"json": {"splitStream": true}}, "vmodule": [{"filePattern": "a", "verbosity": 1}]},
             "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}], "tlsCurvePreferences": [29]});
         let of = |release: &str| {
-            unknown(
+            wrong(
                 Reader::Kubelet,
                 &config,
                 release.parse().expect("a release"),
@@ -195,7 +220,7 @@ mod tests {
         let config = json!({"newInThis": 1});
         let release = Release::new(1, 38);
         assert_eq!(
-            unknown(Reader::Kubelet, &config, release),
+            wrong(Reader::Kubelet, &config, release),
             Vec::<String>::new()
         );
     }
