@@ -704,7 +704,7 @@ mod tests {
         }
         let secrets: Vec<String> = credentials.secrets().map(|(name, _)| name).collect();
         assert!(
-            secrets.contains(&any.unwrap_or_default().to_owned()),
+            secrets.iter().any(|name| Some(name.as_str()) == any),
             "{secrets:?}"
         );
     }
