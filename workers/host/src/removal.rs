@@ -105,7 +105,6 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
             ItemKind::Directory(what) => what.made(false),
             ItemKind::File(what) => what.made(false),
             ItemKind::Environment(what) => what.made(false),
-            ItemKind::Registry(what) => what.made(false),
             ItemKind::Service(what) => what.made(false),
             ItemKind::Firewall(what) => what.made(false),
             ItemKind::DefenderExclusion(what) => what.made(false),
@@ -117,6 +116,11 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
                 process: what.process.clone(),
             }),
             // Whatever it was before.
+            ItemKind::Registry(what) => Some(Made::Registry {
+                key: what.key.clone(),
+                name: what.name.clone(),
+                before: None,
+            }),
             ItemKind::DynamicPorts(what) => Some(Made::DynamicPorts {
                 start: what.start,
                 count: what.count,
@@ -288,7 +292,9 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
         Made::Firewall { name } => firewall::remove(run, name).await?,
         Made::Exclusion { process } => defender::remove(run, process).await?,
         Made::Environment { name } => environment::remove(run, name).await?,
-        Made::Registry { key, name } => registry::remove(run, key, name).await?,
+        Made::Registry { key, name, before } => {
+            registry::remove(run, key, name, before.as_ref()).await?
+        }
         Made::DynamicPorts { start, count } => {
             let before = PortRange {
                 start: *start,
@@ -351,7 +357,9 @@ async fn is_there<H: Host>(run: &mut Run<H>, made: &Made) -> Result<bool> {
             let there = run.host.registry(environment::KEY, name).await?;
             there.is_some()
         }
-        Made::Registry { key, name } => run.host.registry(key, name).await?.is_some(),
+        Made::Registry { key, name, before } => {
+            registry::is_held(run, key, name, before.as_ref()).await?
+        }
         Made::DynamicPorts { start, count } => {
             let before = PortRange {
                 start: *start,

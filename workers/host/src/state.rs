@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     files,
-    ops::{Host, LockRelease, LockTake, Start},
+    ops::{Host, LockRelease, LockTake, Start, Value},
     paths::{BIN, OLD_ROOT, ROOT, STAGING, STATE, same, state},
     problem::{Problem, Result},
     session::Session,
@@ -19,7 +19,7 @@ use crate::{
 /// Longest wait of a worker's call for another call; the worker asks again.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
-/// One thing that the program made, by name. Never content.
+/// One thing that the program made, by name; never its content, but what a removal restores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Made {
@@ -60,6 +60,9 @@ pub enum Made {
         key: String,
         /// Its name.
         name: String,
+        /// Its value before. `None`: it was not there, or of a type that is not written here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Value>,
     },
     /// The range of dynamic ports of TCP.
     DynamicPorts {
@@ -109,7 +112,7 @@ impl Made {
             Self::Service { name } => format!("service:{name}"),
             Self::Disabled { name, .. } => format!("disabled:{name}"),
             Self::Environment { name } => format!("environment:{name}"),
-            Self::Registry { key, name } => format!(r"registry:{key}\{name}"),
+            Self::Registry { key, name, .. } => format!(r"registry:{key}\{name}"),
             Self::DynamicPorts { .. } => "dynamic-ports:tcp".into(),
             Self::Firewall { name } => format!("firewall:{name}"),
             Self::Exclusion { process } => format!("exclusion:{process}"),
@@ -146,7 +149,13 @@ pub struct Inventory {
 impl Inventory {
     /// Whether it has an entry about this.
     pub fn has(&self, made: &Made) -> bool {
-        self.entries.iter().any(|entry| entry.made.is_about(made))
+        self.noted(made).is_some()
+    }
+
+    /// What it says about this.
+    pub fn noted(&self, made: &Made) -> Option<&Made> {
+        let mut all = self.entries.iter().map(|entry| &entry.made);
+        all.find(|noted| noted.is_about(made))
     }
 
     /// Notes a thing; false if nothing is new about it.

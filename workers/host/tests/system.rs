@@ -325,13 +325,29 @@ fn a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_s
     ]);
     assert_converged(&apply(&mut host, &less));
     assert_eq!(host.registry(key, "Texts"), None);
+    // An administrator changes it meanwhile, and the profile's next version has another. The first is still restored.
+    host.set_registry(key, "Mended", Value::Number(5));
+    let next = of(vec![
+        value("Theirs", RegistryValue::Dword(7), false),
+        value("Mended", RegistryValue::Dword(2), false),
+        value("New", RegistryValue::Dword(1), false),
+    ]);
+    assert_converged(&apply(&mut host, &next));
+    assert_eq!(host.registry(key, "Mended"), Some(Value::Number(2)));
     remove(&mut host);
-    assert_eq!(host.registry(key, "Mended"), None);
+    assert_eq!(host.registry(key, "Mended"), Some(Value::Text("1".into())));
+    assert_eq!(host.registry(key, "New"), None);
     assert_eq!(
         host.registry(key, "Theirs"),
         Some(Value::Number(7)),
         "it was so before us"
     );
+    // A layer without it restores it, too.
+    let mut host = SimulatedHost::new();
+    host.set_registry(key, "Mended", Value::Text("1".into()));
+    assert_converged(&apply(&mut host, &document));
+    assert_converged(&apply(&mut host, &of(vec![])));
+    assert_eq!(host.registry(key, "Mended"), Some(Value::Text("1".into())));
 }
 
 fn dynamic_ports(start: u16, count: u16) -> Item {

@@ -55,26 +55,52 @@ impl Kind for Registry {
         }
     }
 
-    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, _: CurrentState) -> Result<Step> {
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
+        let noted = Made::Registry {
+            key: self.key.clone(),
+            name: self.name.clone(),
+            before: found.value.filter(|it| !matches!(it, Value::Bytes(_))),
+        };
+        // The first value that was found is the one to restore, even if it was changed since.
+        let noted = run.inventory.noted(&noted).cloned().unwrap_or(noted);
+        run.note(noted).await?;
         let value = Value::from(&self.value);
         environment::write(&mut run.host, &self.key, &self.name, value).await?;
         Ok(Step::Changed("set".into()))
     }
 
-    fn made(&self, found: bool) -> Option<Made> {
-        // An equal value that others have set stays theirs.
-        (!found).then(|| Made::Registry {
-            key: self.key.clone(),
-            name: self.name.clone(),
-        })
+    /// Only who knows the value before can restore it: `make` notes that. An equal value that others have set stays theirs.
+    fn made(&self, _: bool) -> Option<Made> {
+        None
     }
 }
 
-/// Takes a value away; the key stays, because others may use it.
-pub(crate) async fn remove<H: Host>(run: &mut Run<H>, key: &str, name: &str) -> Result<bool> {
-    let there = run.host.registry(key, name).await?.is_some();
-    environment::delete(&mut run.host, key, name).await?;
-    Ok(there)
+/// Takes a value away, or restores the one before; the key stays, because others may use it.
+pub(crate) async fn remove<H: Host>(
+    run: &mut Run<H>,
+    key: &str,
+    name: &str,
+    before: Option<&Value>,
+) -> Result<bool> {
+    if !is_held(run, key, name, before).await? {
+        return Ok(false);
+    }
+    match before {
+        Some(value) => environment::write(&mut run.host, key, name, value.clone()).await?,
+        None => environment::delete(&mut run.host, key, name).await?,
+    }
+    Ok(true)
+}
+
+/// Whether another value is there than before.
+pub(crate) async fn is_held<H: Host>(
+    run: &mut Run<H>,
+    key: &str,
+    name: &str,
+    before: Option<&Value>,
+) -> Result<bool> {
+    let found = run.host.registry(key, name).await?;
+    Ok(found.as_ref() != before)
 }
 
 /// Whether the item is about a host of this build, with this kind of address.
