@@ -61,6 +61,8 @@ const LAG_MAX: usize = 4_096;
 const QUIET_MAX: Duration = Duration::from_secs(15);
 /// Most readers at once. Each holds a connection.
 const READERS_MAX: usize = 200;
+/// Runs of the full state that a reader holds at once. They are encoded one by one, as the reader takes them.
+const PAGE: usize = 32;
 
 /// One poller of the store and its listeners. The poller ends with the last listener.
 #[derive(Default)]
@@ -219,8 +221,21 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
 struct ChangesReader {
     api: Arc<Api>,
     receiver: Receiver<Arc<Change>>,
-    /// Parts of the full state that are not sent yet.
-    whole: VecDeque<Bytes>,
+    /// Full state that is being sent.
+    whole: Option<FullState>,
+}
+
+/// Full state of all runs, as far as it is not sent yet. It holds one page of runs, so that a slow reader costs little
+/// memory.
+#[derive(Default)]
+struct FullState {
+    begun: bool,
+    page: VecDeque<SharedRun>,
+    /// Last run that was sent.
+    last: Option<RunId>,
+    sent: usize,
+    /// Names of machines. Only rollouts need them, and they come last.
+    names: Option<KnownMachines>,
 }
 
 fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
@@ -243,33 +258,56 @@ async fn begin(api: Arc<Api>) -> Option<ChangesReader> {
     let mut reader = ChangesReader {
         api,
         receiver,
-        whole: VecDeque::new(),
+        whole: None,
     };
     reader.send_everything().await?;
     Some(reader)
 }
 
+impl FullState {
+    /// Next part: a `reset`, every run in the order of the ids, and `complete`. `None`: all is sent.
+    ///
+    /// A page holds the runs as they are when the reader comes to it. So a run can change before its page, and its
+    /// change is sent again after `complete`.
+    async fn next(&mut self, api: &Api) -> Option<Bytes> {
+        if !self.begun {
+            self.begun = true;
+            return Some(event("reset", &json!({})));
+        }
+        if self.page.is_empty() {
+            self.page = api.run_cache.page(self.last.as_ref(), PAGE).await.into();
+        }
+        let run = self.page.pop_front()?;
+        if run.id.workflow() == ROLLOUT && self.names.is_none() {
+            self.names = Some(views::names(&api.run_cache.known().await));
+        }
+        self.last = Some(run.id.clone());
+        self.sent += 1;
+        let none = KnownMachines::default();
+        let names = self.names.as_ref().unwrap_or(&none);
+        Some(event("run", &api.shown_with(&run, names)))
+    }
+}
+
 impl ChangesReader {
-    /// Queues the full state: a `reset`, every run, and `complete`. `None`: the store does not answer. The stream
-    /// then ends, and the browser reconnects.
+    /// Begins to send the full state. `None`: the store does not answer. The stream then ends, and the browser
+    /// reconnects.
     async fn send_everything(&mut self) -> Option<()> {
         let runs = self.api.run_cache.all().await.ok()?;
         self.api.learn_usual(&runs).await;
-        let names = views::names(&runs);
-        self.whole.push_back(event("reset", &json!({})));
-        self.whole.extend(
-            runs.iter()
-                .map(|run| event("run", &self.api.shown_with(run, &names))),
-        );
-        self.whole
-            .push_back(event("complete", &json!({"runs": runs.len()})));
+        self.whole = Some(FullState::default());
         Some(())
     }
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(part) = self.whole.pop_front() {
-                return Some(part);
+            if let Some(whole) = &mut self.whole {
+                if let Some(part) = whole.next(&self.api).await {
+                    return Some(part);
+                }
+                let complete = event("complete", &json!({"runs": whole.sent}));
+                self.whole = None;
+                return Some(complete);
             }
             match timeout(QUIET_MAX, self.receiver.recv()).await {
                 Ok(Ok(change)) => return Some(change.event.clone()),
