@@ -5,10 +5,10 @@
 
 mod advice;
 mod failing;
-mod groups;
+pub(crate) mod groups;
 mod outdated;
 pub mod problem;
-mod short;
+pub(crate) mod short;
 mod situation;
 mod step;
 mod usual;

@@ -15,11 +15,6 @@ use dormer_proto::{
     phase::{MachinePhase, MachineState, RolloutState, Unavailable},
 };
 
-pub use super::{
-    groups::{Group, groups, requests},
-    short::in_short,
-};
-
 /// Seconds in a minute.
 const MINUTE: u64 = 60;
 /// Seconds after which a Node that served and is not Ready counts as stuck: a reboot with updates lasts so long
@@ -546,7 +541,10 @@ pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        explain::tests::{failed_while, machine_in, rollout_with},
+        explain::{
+            short::in_short,
+            tests::{failed_while, machine_in, rollout_with},
+        },
         machine::{Blocker, Drain},
     };
     use serde_json::{Value, json};
