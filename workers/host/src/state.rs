@@ -25,40 +25,40 @@ pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 pub enum Made {
     /// A folder; `tree`: with its contents, else it is deleted only when empty.
     Directory {
-        /// Its path.
+        /// Full path on the host.
         path: String,
         /// Whether all in it is ours.
         tree: bool,
     },
     /// A file.
     File {
-        /// Its path.
+        /// Full path on the host.
         path: String,
         /// SHA-256 of the content that dormer wrote.
         sha256: String,
     },
     /// A service.
     Service {
-        /// Its name.
+        /// Name of the service, not its display name.
         name: String,
     },
     /// A service of others that dormer disabled.
     Disabled {
-        /// Its name.
+        /// Name of the service, not its display name.
         name: String,
         /// How it was started before.
         start: Start,
     },
     /// A variable of the machine's environment.
     Environment {
-        /// Its name.
+        /// Name of the variable.
         name: String,
     },
     /// A value in the registry.
     Registry {
-        /// Its key.
+        /// Key that holds the value.
         key: String,
-        /// Its name.
+        /// Name of the value within its key.
         name: String,
     },
     /// The range of dynamic ports of TCP.
@@ -70,7 +70,7 @@ pub enum Made {
     },
     /// A firewall rule.
     Firewall {
-        /// Its name.
+        /// Name under which dormer made the rule.
         name: String,
     },
     /// An exclusion of Windows Defender.
@@ -85,12 +85,12 @@ pub enum Made {
     },
     /// An HNS network.
     Network {
-        /// Its name.
+        /// Name under which dormer made the network.
         name: String,
     },
     /// An HNS endpoint.
     Endpoint {
-        /// Its name.
+        /// Name under which dormer made the endpoint.
         name: String,
     },
     /// Processes that a removal has to end.
@@ -210,7 +210,7 @@ pub(crate) struct BootPlan {
 pub(crate) enum BootStep {
     /// A service that is started.
     Service {
-        /// Its name.
+        /// Name of the service, not its display name.
         service: String,
         /// Longest wait for it.
         start_timeout_ms: u64,

@@ -20,7 +20,7 @@ const SKEW_MS: u64 = 10_000;
 pub(super) struct Vacancy {
     /// Machine that is gone or leaving.
     pub(super) uid: Uid,
-    /// Its owner.
+    /// Number of its owner among [`State::owners`]; 0: none.
     pub(super) owner: u16,
     /// Its deletion.
     pub(super) loss: Loss,
