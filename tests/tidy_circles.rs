@@ -17,9 +17,7 @@ const ONE_THING: [(&str, &str, &[&str]); 2] = [
     (
         "tests/fleet",
         "host",
-        &[
-            "computer", "exec", "kubelet", "program", "services", "sftp", "shell", "ssh",
-        ],
+        &["computer", "kubelet", "program", "services"],
     ),
 ];
 

@@ -44,7 +44,10 @@ use std::{
 use tokio::{
     sync::{
         Notify,
-        broadcast::{self, Receiver, Sender, error::RecvError},
+        broadcast::{
+            self, Receiver, Sender,
+            error::{RecvError, TryRecvError},
+        },
     },
     time::{Instant, timeout},
 };
@@ -265,27 +268,32 @@ async fn begin(api: Arc<Api>) -> Option<ChangesReader> {
 }
 
 impl FullState {
-    /// Next part: a `reset`, every run in the order of the ids, and `complete`. `None`: all is sent.
-    ///
-    /// A page holds the runs as they are when the reader comes to it. So a run can change before its page, and its
-    /// change is sent again after `complete`.
-    async fn next(&mut self, api: &Api) -> Option<Bytes> {
-        if !self.begun {
-            self.begun = true;
+    /// Next part of what the page holds: a `reset` at first, then its runs. `None`: the page is empty.
+    fn of_page(&mut self, api: &Api) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.begun, true) {
             return Some(event("reset", &json!({})));
         }
-        if self.page.is_empty() {
-            self.page = api.run_cache.page(self.last.as_ref(), PAGE).await.into();
-        }
         let run = self.page.pop_front()?;
-        if run.id.workflow() == ROLLOUT && self.names.is_none() {
-            self.names = Some(views::names(&api.run_cache.known().await));
-        }
         self.last = Some(run.id.clone());
         self.sent += 1;
         let none = KnownMachines::default();
         let names = self.names.as_ref().unwrap_or(&none);
         Some(event("run", &api.shown_with(&run, names)))
+    }
+
+    /// Reads the next page: the runs as they are when the reader comes to them. False: there is none.
+    async fn read_page(&mut self, api: &Api) -> bool {
+        self.page = api.run_cache.page(self.last.as_ref(), PAGE).await.into();
+        let needs_names = self.page.iter().any(|run| run.id.workflow() == ROLLOUT);
+        if needs_names && self.names.is_none() {
+            self.names = Some(views::names(&api.run_cache.known().await));
+        }
+        !self.page.is_empty()
+    }
+
+    /// Whether the run was sent. The state of any other run comes with its page.
+    fn has_sent(&self, run: &RunId) -> bool {
+        self.last.as_ref().is_some_and(|last| run <= last)
     }
 }
 
@@ -299,22 +307,48 @@ impl ChangesReader {
         Some(())
     }
 
+    /// Starts again for a reader that fell behind.
+    async fn start_again(&mut self) -> Option<()> {
+        self.receiver = self.receiver.resubscribe();
+        self.send_everything().await
+    }
+
+    /// Next part of the full state, in the order of the runs' ids. Changes since then come between two pages, so that no
+    /// older state of a run follows a newer one. `None`: the store does not answer.
+    async fn of_whole(&mut self, mut whole: FullState) -> Option<Bytes> {
+        loop {
+            let part = whole.of_page(&self.api);
+            if part.is_some() {
+                self.whole = Some(whole);
+                return part;
+            }
+            match self.receiver.try_recv() {
+                Ok(change) if whole.has_sent(&change.run) => {
+                    self.whole = Some(whole);
+                    return Some(change.event.clone());
+                }
+                Ok(_) => {}
+                Err(TryRecvError::Lagged(_)) => {
+                    self.start_again().await?;
+                    whole = self.whole.take().unwrap_or_default();
+                }
+                Err(TryRecvError::Empty | TryRecvError::Closed) => {
+                    if !whole.read_page(&self.api).await {
+                        return Some(event("complete", &json!({"runs": whole.sent})));
+                    }
+                }
+            }
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(whole) = &mut self.whole {
-                if let Some(part) = whole.next(&self.api).await {
-                    return Some(part);
-                }
-                let complete = event("complete", &json!({"runs": whole.sent}));
-                self.whole = None;
-                return Some(complete);
+            if let Some(whole) = self.whole.take() {
+                return self.of_whole(whole).await;
             }
             match timeout(QUIET_MAX, self.receiver.recv()).await {
                 Ok(Ok(change)) => return Some(change.event.clone()),
-                Ok(Err(RecvError::Lagged(_))) => {
-                    self.receiver = self.receiver.resubscribe();
-                    self.send_everything().await?;
-                }
+                Ok(Err(RecvError::Lagged(_))) => self.start_again().await?,
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => return Some(Bytes::from_static(b": still here\n\n")),
             }

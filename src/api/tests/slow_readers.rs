@@ -1,4 +1,5 @@
-//! Memory that readers of changes cost. The test is alone in its binary, because it measures the whole process.
+//! Readers of changes that take their events slowly: what they cost, and what they receive. The tests are alone in their
+//! binary, because one measures the whole process.
 
 use axum::{
     body::{Body, BodyDataStream},
@@ -10,10 +11,10 @@ use dormer_engine::{
     memory::MemoryStore,
     port::{Append, Expected, History, SystemClock},
 };
-use dormer_engine_core::{InboxMessageOf, Transition};
+use dormer_engine_core::{InboxMessageOf, Run, Transition};
 use dormer_proto::{
     envelope,
-    id::{Epoch, Incarnation, Timestamp},
+    id::{Epoch, Incarnation, Revision, Timestamp},
     machine::{self, MachineFact, MachineRef},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     work::{Fact, SCHEMA, machine_run},
@@ -34,7 +35,8 @@ const KIB_MAX: u64 = 24 << 10;
 const OURS: Incarnation = Incarnation(3);
 const NOW: Timestamp = Timestamp(1_000_000);
 
-fn observed(number: usize) -> InboxMessageOf<Dormer> {
+/// Fact about a machine. Its phase changes with each version.
+fn observed(number: usize, version: u64) -> InboxMessageOf<Dormer> {
     let uid = format!("{number:08x}-9003-49ff-8ec4-b416090ac595");
     let fact = MachineFact {
         machine: MachineRef {
@@ -43,6 +45,7 @@ fn observed(number: usize) -> InboxMessageOf<Dormer> {
             uid: uid.clone(),
             ..MachineRef::default()
         },
+        phase: Some(format!("Phase{version}")),
         ..MachineFact::default()
     };
     let run = machine_run(&uid).expect("a run");
@@ -54,7 +57,7 @@ fn observed(number: usize) -> InboxMessageOf<Dormer> {
         },
         version: Version {
             epoch: Epoch(1),
-            resource: 1,
+            resource: version,
         },
         fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
         may_start: true,
@@ -66,21 +69,64 @@ fn observed(number: usize) -> InboxMessageOf<Dormer> {
     }
 }
 
-/// First record of a machine's run.
-fn first_record(number: usize) -> Append {
-    let message = observed(number);
-    let mut transition = Transition::<Dormer>::begin(NOW, OURS, &message).expect("a run begins");
+/// Record that this message makes, and the run after it.
+fn record(
+    mut transition: Transition<Dormer>,
+    message: InboxMessageOf<Dormer>,
+    expected: Expected,
+) -> (Append, Run<Dormer>) {
     transition.offer(OURS, message);
     let (record, _) = transition.finish("test", Vec::new()).expect("a record");
-    let (bytes, _) = envelope::encode(&record, SCHEMA).expect("encoded");
-    Append {
-        run: record.run.id.clone(),
-        expected: Expected::Nothing,
+    let (bytes, sum) = envelope::encode(&record, SCHEMA).expect("encoded");
+    let mut run = record.run;
+    run.sealed(sum);
+    let append = Append {
+        run: run.id.clone(),
+        expected,
         bytes,
-        seq: record.run.seq,
-        deadline: record.run.deadline(),
-        closed: record.run.closed,
-        quiet: record.run.is_quiet(),
+        seq: run.seq,
+        deadline: run.deadline(),
+        closed: run.closed,
+        quiet: run.is_quiet(),
+    };
+    (append, run)
+}
+
+type MemoryPorts = Arc<Local<MemoryStore, SystemClock>>;
+
+/// Machines in a store, each with its revision.
+struct StoredMachines {
+    ports: MemoryPorts,
+    runs: Vec<(Run<Dormer>, Revision)>,
+}
+
+impl StoredMachines {
+    async fn of(machines: usize) -> Self {
+        let ports = Arc::new(Local::new(Arc::new(MemoryStore::new(OURS)), SystemClock));
+        let begun = (0..machines).map(|number| {
+            let message = observed(number, 1);
+            let begun = Transition::<Dormer>::begin(NOW, OURS, &message);
+            record(begun.expect("a run begins"), message, Expected::Nothing)
+        });
+        let (appends, runs): (Vec<Append>, Vec<Run<Dormer>>) = begun.unzip();
+        let stored = ports.store.append(appends).await.into_iter();
+        let revisions = stored.map(|revision| revision.expect("stored"));
+        let runs = runs.into_iter().zip(revisions).collect();
+        Self { ports, runs }
+    }
+
+    fn api(&self) -> Arc<Api> {
+        Api::over(Arc::clone(&self.ports), Arc::default(), None)
+    }
+
+    /// Changes a machine.
+    async fn change(&mut self, number: usize, version: u64) {
+        let (run, revision) = self.runs[number].clone();
+        let message = observed(number, version);
+        let expected = Expected::At(revision);
+        let (append, run) = record(Transition::of(run, NOW), message, expected);
+        let stored = self.ports.store.append(vec![append]).await.remove(0);
+        self.runs[number] = (run, stored.expect("stored"));
     }
 }
 
@@ -110,12 +156,7 @@ fn resident_kib() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_take_one_event_cost_little_memory_and_later_receive_every_run() {
-    let ports = Arc::new(Local::new(Arc::new(MemoryStore::new(OURS)), SystemClock));
-    let appends = (0..MACHINES).map(first_record).collect();
-    for stored in ports.store.append(appends).await {
-        stored.expect("stored");
-    }
-    let api = Api::over(ports, Arc::default(), None);
+    let api = StoredMachines::of(MACHINES).await.api();
     let mut slow = vec![open(&api).await];
     let before = resident_kib();
     for _ in 1..READERS {
@@ -134,4 +175,44 @@ async fn readers_that_take_one_event_cost_little_memory_and_later_receive_every_
         runs += 1;
     };
     assert_eq!(complete, "event: complete\ndata: {\"runs\":1000}\n\n");
+}
+
+/// Reads until an event has this word.
+async fn read_until(stream: &mut BodyDataStream, word: &str) {
+    while !read(stream).await.contains(word) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_older_state_of_a_run_follows_a_newer_one() {
+    let mut fleet = StoredMachines::of(100).await;
+    let api = fleet.api();
+    let mut fast = open(&api).await;
+    read_until(&mut fast, "event: complete").await;
+    let mut slow = open(&api).await;
+    read_until(&mut slow, "-us-east-1a-00000").await;
+    // The slow reader has the first machine, and not the last one.
+    for version in [2, 3] {
+        for machine in [0, 99] {
+            fleet.change(machine, version).await;
+            read_until(&mut fast, &format!("Phase{version}\"")).await;
+        }
+    }
+    let mut last = [Vec::new(), Vec::new()];
+    let complete = loop {
+        let event = read(&mut slow).await;
+        if !event.starts_with("event: run\n") {
+            break event;
+        }
+        for (number, found) in [0, 99].into_iter().zip(&mut last) {
+            if event.contains(&format!("-us-east-1a-{number:05}")) {
+                let version = (1..=3).find(|it| event.contains(&format!("Phase{it}\"")));
+                found.push(version.expect("a phase"));
+            }
+        }
+    };
+    assert_eq!(complete, "event: complete\ndata: {\"runs\":100}\n\n");
+    assert_eq!(last, [vec![2, 3], vec![3]]);
+    fleet.change(99, 4).await;
+    let next = read(&mut slow).await;
+    assert!(next.contains("Phase4\""), "{next}");
 }

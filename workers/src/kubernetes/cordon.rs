@@ -1,4 +1,4 @@
-//! Whether a Node is cordoned, and by whom, as the API server notes it.
+//! Whether a Node is cordoned, and which program did it, as the API server notes it.
 
 use dormer_proto::{id::Timestamp, machine::CordonedBy};
 use k8s_openapi::api::core::v1::Node;
