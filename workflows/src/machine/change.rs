@@ -69,6 +69,10 @@ pub struct Drain {
     pub pass_is_stale: bool,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 pub(super) fn is_zero(it: &u8) -> bool {
     *it == 0
 }

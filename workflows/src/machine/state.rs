@@ -160,10 +160,6 @@ pub struct Removal {
     pub cordoned: bool,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 impl Removal {
     fn is_none(&self) -> bool {
         *self == Self::default()
