@@ -111,7 +111,7 @@ fn stored_types(folder: &str, text: &str) -> Vec<String> {
             (Some(word), Some(open)) if word.starts_with(char::is_alphabetic) => {
                 *open += &format!(" {word}");
             }
-            (Some(word), Some(open)) if word == "#[serde" => {
+            (Some("#[serde"), Some(open)) => {
                 *open += &format!(" {}", line.trim());
             }
             _ => {}
