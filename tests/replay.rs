@@ -4,8 +4,14 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine::embedded::{self, EmbeddedStore};
 use dormer_engine_core::{HistoryEvent, Record};
-use dormer_proto::{envelope, work::SCHEMA};
-use dormer_workflows::Dormer;
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    work::SCHEMA,
+};
+use dormer_workflows::{
+    Dormer, State,
+    rollout::{Rollback, RollbackStep},
+};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -206,6 +212,32 @@ fn damaged_newer_and_divergent_records_are_distinguished() {
     let said = replay(&["/nonexistent/history"]);
     assert_eq!(said.code, Some(2));
     assert!(said.error.contains("No such file"), "{}", said.error);
+}
+
+/// Schema number of version 0.1.
+const SCHEMA_0_1: u16 = 1;
+
+/// 0.1 knows no end of a rollback. It would quarantine a run of whose last record it cannot read the body.
+#[test]
+fn what_0_1_cannot_read_is_left_to_a_newer_build() {
+    let lines = history("rollout-in-place");
+    let mut last = lines.iter().rev().find_map(|line| record(line)).unwrap();
+    let State::Rollout(state) = &mut last.run.state else {
+        panic!("a rollout's history: {:?}", last.run.id)
+    };
+    state.rollback = Some(Rollback {
+        from: "windows-b".into(),
+        to: "windows-a".into(),
+        by: "ann".into(),
+        at: last.at,
+        step: RollbackStep::Ending("ann".into()),
+        instead: Some("windows-b".into()),
+    });
+    let (bytes, _) = envelope::encode(&last, SCHEMA).unwrap();
+    let by_0_1 = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA_0_1);
+    assert!(matches!(by_0_1, Err(DecodeError::Newer { .. })));
+    let (read, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA).unwrap();
+    assert_eq!(read, last);
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! Stores and dumps of earlier builds (`tests/stores`), which every build must read.
 
+use dormer_proto::work::SCHEMA;
 use dormer_testkit::test_dir;
 use flate2::read::GzDecoder;
-use std::{fs, io::Read, path::Path, process::Command};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// What `dormer store check` says of the store of 0.1.
 const CONTENT: &str = "5 runs, 223 records, 0 faults";
@@ -70,4 +76,80 @@ fn a_dump_of_0_1_makes_a_store_with_the_same_records() {
     let envelope = |line: &serde_json::Value| line["record"]["envelope"].clone();
     let envelopes = |lines: &[serde_json::Value]| lines.iter().map(envelope).collect::<Vec<_>>();
     assert_eq!(envelopes(&restored), envelopes(&records(&dump)));
+}
+
+/// Folders whose types are in records and messages.
+const STORED: [&str; 5] = [
+    "proto/src",
+    "engine/core/src",
+    "workflows/src",
+    "workflows/src/machine",
+    "workflows/src/rollout",
+];
+
+/// Names of the fields and variants of every serialized type in a file, with their serde attributes, a line for each type.
+fn stored_types(folder: &str, text: &str) -> Vec<String> {
+    let product = text.split("#[cfg(test)]\nmod tests").next();
+    let (mut types, mut open, mut serialized) = (Vec::new(), None::<String>, false);
+    for line in product.unwrap_or_default().lines() {
+        if line.starts_with("#[derive(") {
+            serialized = line.contains("Serialize");
+        }
+        let words = line.split([' ', '(', '<', ';', ',', ':']);
+        let mut words =
+            words.filter(|word| !word.is_empty() && !["pub", "crate)", "super)"].contains(word));
+        match (words.next(), &mut open) {
+            (Some("struct" | "enum"), None) => {
+                let name = words.next().unwrap_or_default();
+                match std::mem::take(&mut serialized) {
+                    true if line.ends_with('{') => open = Some(format!("{folder} {name}:")),
+                    true => types.push(format!("{folder} {}", line.trim_start_matches("pub "))),
+                    false => {}
+                }
+            }
+            (Some("}"), Some(_)) if line == "}" => types.extend(open.take()),
+            (Some(word), Some(open)) if word.starts_with(char::is_alphabetic) => {
+                *open += &format!(" {word}");
+            }
+            (Some("#[serde"), Some(open)) => {
+                *open += &format!(" {}", line.trim());
+            }
+            _ => {}
+        }
+    }
+    types
+}
+
+/// A build that meets a record with a field or a variant that it does not know loses the one, and quarantines the run for the
+/// other, unless the record's schema number is greater than its own (docs/decisions/0008-schema-numbers.md).
+#[test]
+fn what_is_stored_is_listed_so_that_a_change_asks_for_the_schema_number() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut types = Vec::new();
+    for folder in STORED {
+        let files = fs::read_dir(root.join(folder)).expect("a folder");
+        let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+        files.retain(|file| file.extension().is_some_and(|it| it == "rs"));
+        for file in files {
+            types.extend(stored_types(
+                folder,
+                &fs::read_to_string(file).expect("text"),
+            ));
+        }
+    }
+    types.sort();
+    let listed = format!("schema {SCHEMA}\n{}\n", types.join("\n"));
+    let path = root.join("tests/stores/types.txt");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, &listed).expect("written");
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    for (line, known) in listed.lines().zip(known.lines()) {
+        assert_eq!(
+            line, known,
+            "what is stored has changed: if a release has the number {SCHEMA}, raise it in proto/src/work.rs; then \
+             UPDATE_EXPECT=1"
+        );
+    }
+    assert_eq!(listed, known, "as above");
 }

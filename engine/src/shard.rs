@@ -14,6 +14,7 @@ mod alarm;
 mod cache;
 mod decide;
 mod effects;
+mod fault;
 mod intake;
 mod newer_builds;
 mod quarantine;
@@ -38,10 +39,10 @@ use dormer_proto::{
     id::{Revision, RunId},
 };
 use effects::EffectBatch;
+use fault::{Fault, guarded};
 pub use intake::DecodedDelivery;
-use intake::{Received, sort};
-use newer_builds::{DeferredRuns, read_up_to};
-use quarantine::{Fault, guarded};
+use intake::{Received, read_up_to, sort};
+use newer_builds::DeferredRuns;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Redelivery delay of messages when the store did not answer, in milliseconds.

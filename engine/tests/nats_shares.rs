@@ -254,3 +254,25 @@ async fn messages_do_not_go_to_the_open_requests_of_an_engine_that_fell_silent()
     whole.expect("rounds that no silent engine has a part of");
     reader.end().await;
 }
+
+/// A frozen engine's requests stay open until they end, and those for due timers are served in turn with the others'.
+#[tokio::test]
+async fn requests_for_due_timers_end_about_when_a_silent_engine_is_noticed() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let stream = Names::default().alarm_stream();
+    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.engines");
+    let mut requests = client.subscribe(subject).await.expect("subscribed");
+    client.flush().await.expect("flushed");
+    let (sender, _took) = mpsc::unbounded_channel();
+    let reader = Reader::begin(&server, 1, &sender).await;
+    // The second request shows that the first one ended.
+    for _ in 0..2 {
+        let request = timeout(SOON, requests.next()).await.expect("in time");
+        let body = request.expect("a request").payload;
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let open = Duration::from_nanos(body["expires"].as_u64().expect("a time"));
+        assert!(open <= Duration::from_secs(4), "{open:?}");
+    }
+    reader.end().await;
+}

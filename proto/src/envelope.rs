@@ -125,7 +125,7 @@ pub enum EncodeError {
     /// Larger than [`MESSAGE_BYTES_MAX`].
     #[error("{kind} message has {bytes} bytes, but at most {MESSAGE_BYTES_MAX} are allowed")]
     TooLarge {
-        /// Its kind.
+        /// Kind of the message, as [`Message::KIND`].
         kind: &'static str,
         /// Its length.
         bytes: usize,
@@ -133,7 +133,7 @@ pub enum EncodeError {
     /// A value that MessagePack cannot hold.
     #[error("{kind} message cannot be written: {detail}")]
     Value {
-        /// Its kind.
+        /// Kind of the message, as [`Message::KIND`].
         kind: &'static str,
         /// Error of serde.
         detail: String,

@@ -355,7 +355,7 @@ pub enum Task {
     /// and `instead` are the same, a rollback is taken away: with a requester in `by`, the one in force; without, one that
     /// another `spec.payload` has ended.
     SetPayload {
-        /// The pool.
+        /// Pool whose status is written.
         pool: String,
         /// The payload's version.
         payload: String,
@@ -626,7 +626,7 @@ pub enum Outcome {
     PayloadSet,
     /// To [`Task::FindNode`]: it exists.
     NodeFound {
-        /// Its name.
+        /// Name of the Node, which need not be the Machine's.
         name: String,
     },
     /// To [`Task::FindNode`]: the API server has no Node of this name, and none of this provider id.
@@ -669,7 +669,7 @@ pub fn same_provider_id(one: &str, other: &str) -> bool {
 pub struct Owner {
     /// `MachineSet`.
     pub kind: String,
-    /// Its name.
+    /// Name of the owner in the Machine's namespace.
     pub name: String,
     /// Its UID.
     pub uid: String,
@@ -761,7 +761,7 @@ pub struct MachineFact {
 /// Facts about a Node object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeFact {
-    /// Its name.
+    /// Name of the Node, which need not be the Machine's.
     pub name: String,
     /// Its UID.
     pub uid: String,
@@ -801,7 +801,7 @@ pub struct CordonedBy {
 /// A pending CSR that names this machine's node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CsrFact {
-    /// Its name.
+    /// Name of the request, such as `csr-x7k2p`: the API server makes it.
     pub name: String,
     /// `spec.signerName`.
     pub signer: String,

@@ -82,7 +82,7 @@ fn first_partitions() -> u64 {
 /// Settings of a stream, independent of the NATS client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSpec {
-    /// Its name.
+    /// Name on the server, with the installation's prefix.
     pub name: String,
     /// The subjects it holds.
     pub subjects: Vec<String>,

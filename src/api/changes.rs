@@ -44,7 +44,10 @@ use std::{
 use tokio::{
     sync::{
         Notify,
-        broadcast::{self, Receiver, Sender, error::RecvError},
+        broadcast::{
+            self, Receiver, Sender,
+            error::{RecvError, TryRecvError},
+        },
     },
     time::{Instant, timeout},
 };
@@ -61,6 +64,8 @@ const LAG_MAX: usize = 4_096;
 const QUIET_MAX: Duration = Duration::from_secs(15);
 /// Most readers at once. Each holds a connection.
 const READERS_MAX: usize = 200;
+/// Runs of the full state that a reader holds at once. They are encoded one by one, as the reader takes them.
+const PAGE: usize = 32;
 
 /// One poller of the store and its listeners. The poller ends with the last listener.
 #[derive(Default)]
@@ -219,8 +224,21 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
 struct ChangesReader {
     api: Arc<Api>,
     receiver: Receiver<Arc<Change>>,
-    /// Parts of the full state that are not sent yet.
-    whole: VecDeque<Bytes>,
+    /// Full state that is being sent.
+    whole: Option<FullState>,
+}
+
+/// Full state of all runs, as far as it is not sent yet. It holds one page of runs, so that a slow reader costs little
+/// memory.
+#[derive(Default)]
+struct FullState {
+    begun: bool,
+    page: VecDeque<SharedRun>,
+    /// Last run that was sent.
+    last: Option<RunId>,
+    sent: usize,
+    /// Names of machines. Only rollouts need them, and they come last.
+    names: Option<KnownMachines>,
 }
 
 fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
@@ -243,40 +261,94 @@ async fn begin(api: Arc<Api>) -> Option<ChangesReader> {
     let mut reader = ChangesReader {
         api,
         receiver,
-        whole: VecDeque::new(),
+        whole: None,
     };
     reader.send_everything().await?;
     Some(reader)
 }
 
+impl FullState {
+    /// Next part of what the page holds: a `reset` at first, then its runs. `None`: the page is empty.
+    fn of_page(&mut self, api: &Api) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.begun, true) {
+            return Some(event("reset", &json!({})));
+        }
+        let run = self.page.pop_front()?;
+        self.last = Some(run.id.clone());
+        self.sent += 1;
+        let none = KnownMachines::default();
+        let names = self.names.as_ref().unwrap_or(&none);
+        Some(event("run", &api.shown_with(&run, names)))
+    }
+
+    /// Reads the next page: the runs as they are when the reader comes to them. False: there is none.
+    async fn read_page(&mut self, api: &Api) -> bool {
+        self.page = api.run_cache.page(self.last.as_ref(), PAGE).await.into();
+        let needs_names = self.page.iter().any(|run| run.id.workflow() == ROLLOUT);
+        if needs_names && self.names.is_none() {
+            self.names = Some(views::names(&api.run_cache.known().await));
+        }
+        !self.page.is_empty()
+    }
+
+    /// Whether the run was sent. The state of any other run comes with its page.
+    fn has_sent(&self, run: &RunId) -> bool {
+        self.last.as_ref().is_some_and(|last| run <= last)
+    }
+}
+
 impl ChangesReader {
-    /// Queues the full state: a `reset`, every run, and `complete`. `None`: the store does not answer. The stream
-    /// then ends, and the browser reconnects.
+    /// Begins to send the full state. `None`: the store does not answer. The stream then ends, and the browser
+    /// reconnects.
     async fn send_everything(&mut self) -> Option<()> {
         let runs = self.api.run_cache.all().await.ok()?;
         self.api.learn_usual(&runs).await;
-        let names = views::names(&runs);
-        self.whole.push_back(event("reset", &json!({})));
-        self.whole.extend(
-            runs.iter()
-                .map(|run| event("run", &self.api.shown_with(run, &names))),
-        );
-        self.whole
-            .push_back(event("complete", &json!({"runs": runs.len()})));
+        self.whole = Some(FullState::default());
         Some(())
+    }
+
+    /// Starts again for a reader that fell behind.
+    async fn start_again(&mut self) -> Option<()> {
+        self.receiver = self.receiver.resubscribe();
+        self.send_everything().await
+    }
+
+    /// Next part of the full state, in the order of the runs' ids. Changes since then come between two pages, so that no
+    /// older state of a run follows a newer one. `None`: the store does not answer.
+    async fn of_whole(&mut self, mut whole: FullState) -> Option<Bytes> {
+        loop {
+            let part = whole.of_page(&self.api);
+            if part.is_some() {
+                self.whole = Some(whole);
+                return part;
+            }
+            match self.receiver.try_recv() {
+                Ok(change) if whole.has_sent(&change.run) => {
+                    self.whole = Some(whole);
+                    return Some(change.event.clone());
+                }
+                Ok(_) => {}
+                Err(TryRecvError::Lagged(_)) => {
+                    self.start_again().await?;
+                    whole = self.whole.take().unwrap_or_default();
+                }
+                Err(TryRecvError::Empty | TryRecvError::Closed) => {
+                    if !whole.read_page(&self.api).await {
+                        return Some(event("complete", &json!({"runs": whole.sent})));
+                    }
+                }
+            }
+        }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(part) = self.whole.pop_front() {
-                return Some(part);
+            if let Some(whole) = self.whole.take() {
+                return self.of_whole(whole).await;
             }
             match timeout(QUIET_MAX, self.receiver.recv()).await {
                 Ok(Ok(change)) => return Some(change.event.clone()),
-                Ok(Err(RecvError::Lagged(_))) => {
-                    self.receiver = self.receiver.resubscribe();
-                    self.send_everything().await?;
-                }
+                Ok(Err(RecvError::Lagged(_))) => self.start_again().await?,
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => return Some(Bytes::from_static(b": still here\n\n")),
             }

@@ -9,7 +9,7 @@ use dormer_proto::{
     work::{MACHINE, SCHEMA, machine_run},
 };
 use dormer_workflows::{Dormer, State};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 
 /// Runs read in one step.
@@ -84,7 +84,20 @@ impl RunCache {
             self.live.forget(stored);
         }
         self.live.observe_all();
-        Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
+        Ok(shared(runs.values()))
+    }
+
+    /// Every run as it was read last, ordered by id. The store is not asked.
+    pub(crate) async fn known(&self) -> Vec<SharedRun> {
+        shared(self.runs.lock().await.values())
+    }
+
+    /// The next runs after this one, as they were read last, ordered by id. The store is not asked.
+    pub(crate) async fn page(&self, after: Option<&RunId>, most: usize) -> Vec<SharedRun> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let runs = self.runs.lock().await;
+        let page = runs.range::<RunId, _>((from, Bound::Unbounded)).take(most);
+        shared(page.map(|(_, stored)| stored))
     }
 
     /// Note about a run, if it is quarantined now.
@@ -154,6 +167,10 @@ impl RunCache {
             .pop()
             .ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))
     }
+}
+
+fn shared<'a>(stored: impl Iterator<Item = &'a (Revision, SharedRun)>) -> Vec<SharedRun> {
+    stored.map(|(_, run)| Arc::clone(run)).collect()
 }
 
 fn is_called(run: &Run<Dormer>, called: &str) -> bool {

@@ -3,7 +3,6 @@
 
 use super::survey::Survey;
 use dormer_profile::builtin;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Pause image in WMCO's `pkg/internal/containerd_conf.toml` (WMCO 11.0.0, read at 0be4b9cc).
@@ -17,17 +16,6 @@ fn of_dormer() -> String {
         .get("PAUSE_IMAGE")
         .cloned()
         .unwrap_or_default()
-}
-
-/// Pause images in a Node's list of images. A kubelet lists its 50 largest.
-pub(super) fn on_node(node: &Value) -> Vec<String> {
-    let all = node["status"]["images"].as_array().into_iter().flatten();
-    let names = all.flat_map(|image| image["names"].as_array().into_iter().flatten());
-    let tagged = names.filter_map(Value::as_str).filter(|name| {
-        let tagged = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
-        tagged.is_some_and(|(name, _)| name.ends_with("/pause"))
-    });
-    tagged.map(str::to_owned).collect()
 }
 
 /// Registry and path of an image, without its tag.
@@ -117,22 +105,6 @@ pub(super) fn judge(survey: &Survey) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{super::findings::tests::healthy, *};
-    use serde_json::json;
-
-    #[test]
-    fn the_pause_image_of_a_node_is_found_in_its_list() {
-        let node = json!({"status": {"images": [
-            {"names": ["mcr.microsoft.com/oss/kubernetes/pause@sha256:00", "mcr.microsoft.com/oss/kubernetes/pause:3.9"]},
-            {"names": ["m.example:5000/pause"]},
-            {"names": ["m.example:5000/pause:3.10.2", "m.example/pauses:1"]},
-            {"names": null}]}});
-        let wanted = [
-            "mcr.microsoft.com/oss/kubernetes/pause:3.9",
-            "m.example:5000/pause:3.10.2",
-        ];
-        assert_eq!(on_node(&node), wanted);
-        assert_eq!(on_node(&json!({})), [""; 0]);
-    }
 
     #[test]
     fn a_host_behind_mirrors_needs_one_for_dormers_pause_image() {

@@ -1,7 +1,6 @@
 //! Survey of a cluster that the Windows Machine Config Operator (WMCO) runs, or ran: what it has there, and how far dormer
 //! has taken its nodes over. It writes nothing.
 
-use super::pause;
 use crate::cluster_access::{failed, silent};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dormer_client::Failure;
@@ -295,7 +294,7 @@ pub(super) fn node(node: &Value) -> WindowsNode {
             .is_some_and(|mark| mark.open),
         address: address.and_then(|it| Some(it["address"].as_str()?.to_owned())),
         host_key: annotation(node, keys::HOST_KEY),
-        pause_images: pause::on_node(node),
+        pause_images: pause_images(node),
         resource_version: node["metadata"]["resourceVersion"]
             .as_str()
             .unwrap_or_default()
@@ -506,5 +505,37 @@ impl ClusterReader<'_> {
             survey.nodes.push(found);
         }
         survey.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+/// Pause images in a Node's list of images. A kubelet lists its 50 largest.
+fn pause_images(node: &Value) -> Vec<String> {
+    let all = node["status"]["images"].as_array().into_iter().flatten();
+    let names = all.flat_map(|image| image["names"].as_array().into_iter().flatten());
+    let tagged = names.filter_map(Value::as_str).filter(|name| {
+        let tagged = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
+        tagged.is_some_and(|(name, _)| name.ends_with("/pause"))
+    });
+    tagged.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_pause_image_of_a_node_is_found_in_its_list() {
+        let node = json!({"status": {"images": [
+            {"names": ["mcr.microsoft.com/oss/kubernetes/pause@sha256:00", "mcr.microsoft.com/oss/kubernetes/pause:3.9"]},
+            {"names": ["m.example:5000/pause"]},
+            {"names": ["m.example:5000/pause:3.10.2", "m.example/pauses:1"]},
+            {"names": null}]}});
+        let wanted = [
+            "mcr.microsoft.com/oss/kubernetes/pause:3.9",
+            "m.example:5000/pause:3.10.2",
+        ];
+        assert_eq!(pause_images(&node), wanted);
+        assert_eq!(pause_images(&json!({})), [""; 0]);
     }
 }

@@ -11,9 +11,9 @@ use std::{
 pub(super) const PAUSE: &str = "pause.tar";
 /// Largest file in it that is read: indices, manifests and configurations have a few KB.
 const JSON_BYTES_MAX: u64 = 4 << 20;
-/// Deepest nesting of indices, and most descriptors in one.
+/// Deepest nesting of indices, and most entries of all of them together. An index that is named twice counts twice.
 const DEPTH_MAX: usize = 4;
-const DESCRIPTORS_MAX: usize = 1_000;
+const ENTRIES_MAX: usize = 1_000;
 /// First bytes of what gzip and zstd compressed.
 const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd]];
 /// Files that the host needs in an archive.
@@ -102,7 +102,7 @@ pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
         ));
     }
     let mut found = Vec::new();
-    images(&files, index, 0, &mut found)?;
+    images(&files, index, 0, &mut found, &mut 0)?;
     for build in builds {
         let fits = |it: &PauseImage| {
             let rest = it.platform.version.strip_prefix(build.as_str());
@@ -157,12 +157,20 @@ fn shown(image: &PauseImage) -> String {
 fn files(bytes: &[u8]) -> Result<Files, String> {
     let broken = |error: std::io::Error| format!("it is no tar that can be read: {error}");
     let mut files = Files::default();
+    let mut unpacked = 0;
     let mut archive = tar::Archive::new(bytes);
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         let name = entry.path().map_err(broken)?.to_string_lossy().into_owned();
         let name = name.trim_start_matches("./").to_owned();
         if entry.size() <= JSON_BYTES_MAX {
+            unpacked += entry.size();
+            // A sparse file has a length, and no bytes in the archive.
+            if unpacked > bytes.len() as u64 {
+                return Err(
+                    "its files are longer than the archive: pack it without sparse files".into(),
+                );
+            }
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(broken)?;
             files.small.insert(name.clone(), content);
@@ -172,15 +180,22 @@ fn files(bytes: &[u8]) -> Result<Files, String> {
     Ok(files)
 }
 
-/// Adds the images that an index references and that are there.
+/// Adds the images that an index references and that are there. `entries`: those of all indices so far.
 fn images(
     files: &Files,
     index: &[u8],
     depth: usize,
     found: &mut Vec<PauseImage>,
+    entries: &mut usize,
 ) -> Result<(), String> {
     let index: ImageNames = read(index)?;
-    for one in index.manifests.iter().take(DESCRIPTORS_MAX) {
+    *entries += index.manifests.len();
+    if *entries > ENTRIES_MAX {
+        return Err(format!(
+            "its indices have over {ENTRIES_MAX} entries, and an image for every system has a few dozen; {MAKE}"
+        ));
+    }
+    for one in &index.manifests {
         // An index may reference images that are not there.
         let Some(bytes) = files.small.get(&path(&one.digest)) else {
             continue;
@@ -188,7 +203,7 @@ fn images(
         let names: ImageNames = read(bytes)?;
         let Some(config) = &names.config else {
             if depth < DEPTH_MAX {
-                images(files, bytes, depth + 1, found)?;
+                images(files, bytes, depth + 1, found, entries)?;
             }
             continue;
         };
@@ -396,5 +411,50 @@ mod tests {
             files.push(("manifest.json", json!([])));
         });
         assert_eq!(check(&archive, &builds()[..1]), Ok(()));
+    }
+    /// An index in an index, five levels deep. `wide`: entries of each.
+    fn nested(wide: usize) -> Vec<u8> {
+        let old = system("10.0.17763.8147");
+        layout(&[(&old, &old)], |files| {
+            let same = |digest: &str| json!({"manifests": vec![json!({"digest": digest}); wide]});
+            files.retain(|(name, _)| *name != "index.json");
+            files.extend([
+                ("blobs/sha256/1", same("sha256:2")),
+                ("blobs/sha256/2", same("sha256:3")),
+                ("blobs/sha256/3", same("sha256:i")),
+                ("index.json", json!({"manifests": [{"digest": "sha256:1"}]})),
+            ]);
+        })
+    }
+
+    /// An archive with one file of zeros, which is stored by its length alone.
+    fn sparse(length: u64) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_path("blobs/sha256/0").expect("a name");
+        header.set_entry_type(tar::EntryType::GNUSparse);
+        header.set_size(0);
+        let gnu = header.as_gnu_mut().expect("a header");
+        gnu.sparse[0].offset = format!("{length:011o}\0")
+            .as_bytes()
+            .try_into()
+            .expect("12 digits");
+        gnu.sparse[0].numbytes = *b"00000000000\0";
+        gnu.realsize = gnu.sparse[0].offset;
+        header.set_cksum();
+        archive.append(&header, [].as_slice()).expect("packed");
+        archive.into_inner().expect("packed")
+    }
+
+    #[test]
+    fn an_archive_that_unpacks_to_far_more_than_it_has_is_refused() {
+        assert_eq!(check(&nested(2), &builds()[..1]), Ok(()));
+        for (bytes, wanted) in [
+            (nested(20), "its indices have over 1000 entries"),
+            (sparse(1 << 20), "its files are longer than the archive"),
+        ] {
+            let why = check(&bytes, &builds()[..1]).expect_err(wanted);
+            assert!(why.contains(wanted), "wanted {wanted}, found {why}");
+        }
     }
 }

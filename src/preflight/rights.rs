@@ -1,8 +1,8 @@
 //! Rights that dormer needs, out of the manifest that grants them.
 
-use super::survey::Right;
 use dormer_profile::yaml;
 use serde_json::Value;
+use std::fmt::Display;
 
 /// Roles as they are applied.
 const ROLES: &str = include_str!("../../deploy/rbac.yaml");
@@ -10,6 +10,32 @@ const ROLES: &str = include_str!("../../deploy/rbac.yaml");
 const HOME: &str = "dormer";
 /// Roles whose rights only some pools or clusters need, or dormer in several processes.
 const OPTIONAL: [&str; 2] = ["force", "-join"];
+
+/// Right that dormer needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) verb: String,
+}
+
+impl Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, "/{name}")?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Rights of all roles that every cluster needs, each once. `home` is dormer's namespace.
 pub(super) fn needed(home: &str) -> Vec<Right> {

@@ -1,5 +1,6 @@
 //! Survey of a cluster: what preflight reads of it, and nothing that it writes.
 
+use super::rights::{self, Right};
 use crate::cluster_access::{failed, silent};
 use dormer_client::Failure;
 use dormer_proto::other_operator::OtherOperator;
@@ -13,7 +14,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::Value;
-use std::{fmt::Display, time::Duration};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Time limit of one answer.
@@ -97,32 +98,6 @@ pub(super) struct Survey {
 /// Objects of one kind; empty if there are none, or no such kind.
 pub(super) type Objects = Vec<Value>;
 
-/// Right that dormer needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Right {
-    pub(super) group: String,
-    pub(super) resource: String,
-    pub(super) name: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) verb: String,
-}
-
-impl Display for Right {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        if let Some(name) = &self.name {
-            write!(f, "/{name}")?;
-        }
-        match &self.namespace {
-            Some(namespace) => write!(f, " in {namespace}"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Reads the cluster. `namespace` is dormer's.
 ///
 /// # Errors
@@ -200,7 +175,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
         .retain(|it| name(it).contains("gmsa-webhook"));
     survey.unread = reader.unread;
     read_operators(client, &mut survey).await;
-    let needed = super::rights::needed(namespace);
+    let needed = rights::needed(namespace);
     survey.lacks = missing_rights(client, &needed, &mut survey.unread).await;
     Ok(survey)
 }

@@ -14,4 +14,5 @@ pub use dormer_nats::{ConnectError, Login, Tls};
 pub use facts::NatsFacts;
 pub use link::{NatsLink, WorkerEvent};
 pub use options::Options;
-pub use orders::{CLAIM, NatsClaim, NatsOrders};
+pub use orders::{NatsClaim, NatsOrders};
+pub use pull::CLAIM;

@@ -38,7 +38,7 @@ pub enum Operation {
     Command,
     /// Sent a file of so many bytes.
     Upload {
-        /// Its size.
+        /// Length of the file.
         bytes: u64,
     },
 }

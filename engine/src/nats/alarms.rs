@@ -7,8 +7,8 @@
 mod moment;
 
 use super::{
-    link::{Fault, Link},
-    post::Outgoing,
+    link::Link,
+    post::{Fault, Outgoing},
 };
 use crate::{
     local::timer_due,

@@ -5,8 +5,8 @@
 
 use super::{
     last_messages::last_headers,
-    link::{Fault, Link, number},
-    post::Outgoing,
+    link::{Link, number},
+    post::{Fault, Outgoing},
     streams::ensure,
 };
 use crate::port::StoreError;

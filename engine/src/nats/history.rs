@@ -1,22 +1,18 @@
 //! History in four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
+    head_headers::{head, headers},
     kept_heads::KeptHeads,
     last_messages::last_headers,
-    link::{Fault, Link, header_of, number},
-    post::Outgoing,
+    link::{Link, header_of, number},
+    post::{Fault, Outgoing},
     share::{Rank, Ranks, is_known},
 };
-use crate::port::{
-    Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
-};
-use async_nats::{HeaderMap, Message};
+use crate::port::{Append, AppendError, Head, History, HistoryReader, StoreError, Stored};
+use async_nats::Message;
 use dormer_proto::{
-    id::{Incarnation, Revision, RunId, Seq, Timestamp},
-    subject::{
-        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_STREAMS, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX,
-        SEQ_HEADER, history_stream_of,
-    },
+    id::{Incarnation, Revision, RunId, Seq},
+    subject::{HISTORY_STREAMS, RECORDS_PER_RUN_MAX, SEQ_HEADER, history_stream_of},
 };
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use std::{
@@ -260,44 +256,6 @@ async fn ordered(
 fn stream_index(run: &RunId) -> usize {
     // Below HISTORY_SHARDS, which is small.
     usize::try_from(history_stream_of(run)).unwrap_or(0)
-}
-
-fn headers(append: &Append) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let expected = match append.expected {
-        Expected::Nothing => Some(0),
-        Expected::At(revision) => Some(revision.0),
-        #[cfg(feature = "unfenced")]
-        Expected::Anything => None,
-    };
-    if let Some(sequence) = expected {
-        headers.insert(
-            "Nats-Expected-Last-Subject-Sequence",
-            sequence.to_string().as_str(),
-        );
-    }
-    headers.insert(SEQ_HEADER, append.seq.to_string().as_str());
-    if let Some(deadline) = append.deadline {
-        headers.insert(DEADLINE_HEADER, deadline.0.to_string().as_str());
-    }
-    if let Some(closed) = append.closed {
-        headers.insert(CLOSED_HEADER, closed.0.to_string().as_str());
-    }
-    if append.quiet {
-        headers.insert(QUIET_HEADER, "1");
-    }
-    headers
-}
-
-pub(super) fn head(message: &Message, sequence: u64) -> Option<Head> {
-    Some(Head {
-        run: Names::run_of(message.subject.as_str())?,
-        revision: Revision(sequence),
-        seq: Seq(number(message, SEQ_HEADER)?),
-        deadline: number(message, DEADLINE_HEADER).map(Timestamp),
-        closed: number(message, CLOSED_HEADER).map(Timestamp),
-        quiet: header_of(message, QUIET_HEADER).is_some(),
-    })
 }
 
 impl History for NatsHistory {

@@ -1,7 +1,7 @@
 //! Heads of one history stream, kept for who looks again and again.
 
 use super::{
-    history::head,
+    head_headers::head,
     last_messages::{Followed, LastHeaders},
     link::Link,
 };

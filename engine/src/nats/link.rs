@@ -2,7 +2,7 @@
 
 use super::{
     connect::ANSWER_MAX,
-    post::{Outgoing, Post},
+    post::{Fault, Outgoing, Post},
 };
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
@@ -15,33 +15,6 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::Notify;
-
-/// "wrong last sequence", and the same during another publish to the subject in a cluster.
-const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
-/// "message not stored", with the reason in the text only.
-const STORE_FAILED: u64 = 10_077;
-
-/// "message size exceeds maximum allowed".
-const MESSAGE_TOO_LARGE: u64 = 10_054;
-
-/// Fault of a publish.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// The subject has another last sequence.
-    WrongSequence,
-    /// The subject already holds the stream's maximum.
-    SubjectFull,
-    /// The server will never store the message.
-    Refused(String),
-    /// No answer, or a temporary fault: the message may or may not be stored.
-    Unknown(String),
-}
-
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
-        Self::Unavailable(format!("{fault:?}"))
-    }
-}
 
 /// Connection to one store.
 pub(super) struct Link {
@@ -238,14 +211,4 @@ pub(super) fn number(message: &Message, header: &str) -> Option<u64> {
 /// Value of a header.
 pub(super) fn header_of<'a>(message: &'a Message, header: &str) -> Option<&'a str> {
     Some(message.headers.as_ref()?.get(header)?.as_str())
-}
-
-/// Fault for a server's error.
-pub(super) fn fault_of(code: u64, text: String) -> Fault {
-    match code {
-        _ if WRONG_SEQUENCE.contains(&code) => Fault::WrongSequence,
-        MESSAGE_TOO_LARGE => Fault::Refused(text),
-        STORE_FAILED if text.contains("per subject") => Fault::SubjectFull,
-        _ => Fault::Unknown(text),
-    }
 }

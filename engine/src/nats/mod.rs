@@ -10,6 +10,7 @@ mod changes;
 mod connect;
 mod credit;
 mod dead_letters;
+mod head_headers;
 mod history;
 mod identity;
 mod inbox;

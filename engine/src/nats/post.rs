@@ -3,10 +3,8 @@
 //! The client library's own method costs a random name, a timer and a wake-up for each message. Here a round of
 //! messages is awaited as one, and reply subjects are reused, because the server caches the last ones it looked up.
 
-use super::{
-    connect::ANSWER_MAX,
-    link::{Fault, fault_of},
-};
+use super::connect::ANSWER_MAX;
+use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, PublishErrorKind, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -19,6 +17,44 @@ pub(super) const PUBLISHES_MAX: usize = 512;
 const ANSWERS_MAX: usize = 256;
 /// Bits of a token's slot. The bits above count how often an answer in this slot was given up.
 const SLOT_BITS: u32 = 24;
+
+/// "wrong last sequence", and the same during another publish to the subject in a cluster.
+const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
+/// "message not stored", with the reason in the text only.
+const STORE_FAILED: u64 = 10_077;
+/// "message size exceeds maximum allowed".
+const MESSAGE_TOO_LARGE: u64 = 10_054;
+
+/// Fault of a publish.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The subject has another last sequence.
+    WrongSequence,
+    /// The subject already holds the stream's maximum.
+    SubjectFull,
+    /// The server will never store the message.
+    Refused(String),
+    /// No answer, or a temporary fault: the message may or may not be stored.
+    Unknown(String),
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        Self::Unavailable(format!("{fault:?}"))
+    }
+}
+
+impl Fault {
+    /// Fault for a server's error.
+    fn of(code: u64, text: String) -> Self {
+        match code {
+            _ if WRONG_SEQUENCE.contains(&code) => Self::WrongSequence,
+            MESSAGE_TOO_LARGE => Self::Refused(text),
+            STORE_FAILED if text.contains("per subject") => Self::SubjectFull,
+            _ => Self::Unknown(text),
+        }
+    }
+}
 
 /// Message to publish into a stream. A copy shares the body.
 #[derive(Clone)]
@@ -307,7 +343,7 @@ fn read(message: &Message) -> Result<u64, Fault> {
     match serde_json::from_slice::<Answer>(&message.payload) {
         Ok(Answer {
             error: Some(error), ..
-        }) => Err(fault_of(error.err_code, error.description)),
+        }) => Err(Fault::of(error.err_code, error.description)),
         Ok(Answer { seq, .. }) if seq > 0 => Ok(seq),
         Ok(_) => Err(Fault::Unknown("an answer without a sequence".into())),
         Err(error) => Err(Fault::Unknown(format!(

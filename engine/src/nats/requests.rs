@@ -18,8 +18,13 @@ use tokio::time::timeout;
 
 /// Prefix of the server's API.
 const API: &str = "$JS.API";
-/// Time after which a request for due timers ends. A frozen engine's open request is served among the others' until then.
-pub(super) const TIMERS_EXPIRE: Duration = Duration::from_secs(6);
+/// Time after which a request for due timers ends. A frozen engine's open request is served in turn with the others' until
+/// then, so it lasts hardly longer than the other engines need to notice a silent one ([`super::share`], 3.5 s). Priorities as
+/// those of partitions could pass over the request only from then on. They would save half a second, and cost the
+/// timers of every build that knows none: the server refuses its requests at a consumer with priorities (nats-server 2.12,
+/// `server/consumer.go`, `processNextMsgRequest`: "Priority Group missing"), and a work queue takes no second consumer for
+/// the same subjects.
+pub(super) const TIMERS_EXPIRE: Duration = Duration::from_secs(4);
 /// Time after which a request for a partition's messages ends. A frozen engine's is passed over: see [`super::share`].
 pub(super) const PARTITION_EXPIRES: Duration = Duration::from_secs(120);
 /// Bytes of one request, if the server allows no larger messages.

@@ -8,6 +8,9 @@
 //! A frozen engine (SIGSTOP, a virtual machine that stands still) leaves its requests open on a connection that nothing
 //! closes. Who reads its partitions next asks with a higher priority until those requests have expired.
 //!
+//! Due timers have no such priorities. All engines read them, and a request for them ends soon ([`requests::TIMERS_EXPIRE`]). What
+//! a frozen engine got comes to another one after the claim of ten seconds.
+//!
 //! An engine that met a message for a newer build yields its partition for a while: while another engine lives that does
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
 

@@ -1,8 +1,8 @@
 //! Task queue on NATS: a work queue in memory with one subject per order, and receipts as plain messages.
 
 use super::{
-    link::{Fault, Link},
-    post::Outgoing,
+    link::Link,
+    post::{Fault, Outgoing},
 };
 use crate::port::{EndedTask, OrderOut, StoreError, TaskQueue};
 use dormer_proto::{address::Origin, envelope, message::ReportReceipt};

@@ -5,11 +5,7 @@
 //! was recreated or lost its content, and `outstanding()` of every run must be carried out. A history stream that
 //! ends before an acknowledged sequence breaks the store.
 
-use super::{
-    connect::ANSWER_MAX,
-    link::{Fault, Link},
-    streams::ensure,
-};
+use super::{connect::ANSWER_MAX, link::Link, post::Fault, streams::ensure};
 use crate::port::StoreError;
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::subject::HISTORY_STREAMS;

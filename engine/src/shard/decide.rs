@@ -4,8 +4,8 @@ use super::{
     OpenRun, Shard,
     alarm::Alarm,
     cache::Cached,
+    fault::{Fault, guarded},
     intake::Received,
-    quarantine::{Fault, guarded},
 };
 use crate::{
     observer::EngineObserver,

@@ -1,11 +1,11 @@
 //! Intake: decodes a batch of deliveries and groups it by run, in the order of arrival.
 
-use super::{
-    newer_builds::read_up_to,
-    quarantine::{Fault, guarded},
-};
+use super::fault::{Fault, guarded};
 use crate::port::Delivery;
-use dormer_engine_core::{InboxMessageOf, Workflow};
+use dormer_engine_core::{
+    InboxMessageOf, Workflow,
+    unfenced::{Fence, enforced},
+};
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::RunId,
@@ -13,6 +13,15 @@ use dormer_proto::{
 };
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
+
+/// Highest schema that a build with `schema` reads. In production builds it is `schema` itself.
+pub(super) fn read_up_to(schema: u16) -> u16 {
+    if enforced(Fence::Newer) {
+        schema
+    } else {
+        u16::MAX
+    }
+}
 
 /// Message with its acknowledgement token.
 pub(super) struct Received<W: Workflow> {

@@ -6,10 +6,7 @@
 
 use super::intake::Received;
 use crate::port::Ack;
-use dormer_engine_core::{
-    Workflow,
-    unfenced::{Fence, enforced},
-};
+use dormer_engine_core::Workflow;
 use dormer_proto::{
     id::{RunId, Timestamp},
     message::{Inbound, ObjectRef, Version},
@@ -23,15 +20,6 @@ pub(super) const NEWER_AGAIN_MS: u64 = 5_000;
 const GONE_MS: u64 = 3 * NEWER_AGAIN_MS;
 /// Most runs with known waiting messages. Beyond it all are forgotten, and a few messages wait twice.
 const RUNS_MAX: usize = 20_000;
-
-/// Highest schema that a build with `schema` reads. In production builds it is `schema` itself.
-pub(super) fn read_up_to(schema: u16) -> u16 {
-    if enforced(Fence::Newer) {
-        schema
-    } else {
-        u16::MAX
-    }
-}
 
 /// Waiting message.
 struct WaitingRuns {

@@ -1,81 +1,20 @@
 //! Quarantine of runs that cannot go on: what a shard notes about them, and what becomes of their messages.
 
-use super::{Shard, UNAVAILABLE_AGAIN_MS, intake::Received};
+use super::{Shard, UNAVAILABLE_AGAIN_MS, fault::Fault, intake::Received};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Clock, Ports, Quarantine, QuarantineNote, TaskQueue},
     quarantine::release,
 };
 use dormer_engine_core::Workflow;
-use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
-    id::{Revision, RunId, Seq},
+    id::RunId,
     message::{Inbound, ReceiptStatus, ReportReceipt, cut},
 };
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    slice,
-};
+use std::{collections::BTreeMap, slice};
 
 /// Most builds that a note names.
 const BUILDS_MAX: usize = 16;
-
-/// Cause of a quarantine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) code: &'static str,
-    pub(super) why: String,
-}
-
-impl Fault {
-    /// The store will never accept the run's next record.
-    pub(super) fn refused(why: String) -> Self {
-        let code = "RecordRefused";
-        Self { code, why }
-    }
-
-    /// The run's last record is damaged.
-    pub(super) fn unreadable(why: String) -> Self {
-        let code = "RecordUnreadable";
-        Self { code, why }
-    }
-
-    /// The MAC of the run's last record is missing or wrong.
-    pub(super) fn unproven(revision: Revision, why: &Unproven) -> Self {
-        Self {
-            code: why.code(),
-            why: format!("the last record (revision {revision}): {why}"),
-        }
-    }
-
-    /// The run's last record is older than one that this engine knows.
-    pub(super) fn older(revision: Revision, seq: Seq, known: Seq) -> Self {
-        Self {
-            code: "RecordOlder",
-            why: format!(
-                "the last record (revision {revision}) is record {seq}, and record {known} was there"
-            ),
-        }
-    }
-
-    fn panicked(doing: &str, panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = text.unwrap_or("it does not say why");
-        Self {
-            code: "DecisionPanicked",
-            why: format!("{doing} panicked: {text}"),
-        }
-    }
-}
-
-/// Calls code that works on one run. A panic is a fault of this run: what the code worked on is thrown away, and nothing
-/// of it is stored. `doing` says what it does, for people.
-pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, Fault> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Fault::panicked(doing, panic.as_ref()))
-}
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// Takes away the messages to quarantined runs. A known note is a reason to read the store's: only that counts,

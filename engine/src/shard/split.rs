@@ -1,7 +1,13 @@
 //! Messages whose record is refused for good: halved until they fit. One that does not fit alone is dead-lettered, and
 //! its run goes on. A run that no small message can move on is quarantined.
 
-use super::{Shard, decide::Plan, intake::Received, quarantine::Fault, store::UnstoredMessages};
+use super::{
+    Shard,
+    decide::Plan,
+    fault::Fault,
+    intake::Received,
+    store::{RefusedMessages, UnstoredMessages},
+};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Ports, StoreError},
@@ -45,15 +51,6 @@ impl TooLarge {
     fn forget(&mut self, sum: u64) {
         self.0.remove(&sum);
     }
-}
-
-/// Messages of one run whose common record is refused.
-pub(super) struct RefusedMessages<W: Workflow> {
-    pub(super) run: RunId,
-    pub(super) messages: Vec<Received<W>>,
-    /// Size of the record. `None`: it could not be written at all.
-    pub(super) bytes: Option<usize>,
-    pub(super) why: String,
 }
 
 /// Messages to decide and store again. A stack: the last element is handled next.

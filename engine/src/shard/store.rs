@@ -5,9 +5,8 @@ use super::{
     cache::Cached,
     decide::Plan,
     effects::EffectBatch,
+    fault::{Fault, guarded},
     intake::Received,
-    quarantine::{Fault, guarded},
-    split::RefusedMessages,
 };
 use crate::{
     keyed::{RecordOf, add_mac},
@@ -59,6 +58,15 @@ struct Batch<'a, W: Workflow> {
     freed: Vec<RunId>,
     /// Messages of runs that cannot go on: their records panic while they are written.
     faulty: Vec<(RunId, Fault, Vec<Received<W>>)>,
+}
+
+/// Messages of one run whose common record is refused.
+pub(super) struct RefusedMessages<W: Workflow> {
+    pub(super) run: RunId,
+    pub(super) messages: Vec<Received<W>>,
+    /// Size of the record. `None`: it could not be written at all.
+    pub(super) bytes: Option<usize>,
+    pub(super) why: String,
 }
 
 /// Messages that are decided again in this turn.

@@ -4,16 +4,22 @@
 //! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
+mod cures;
+mod drain_steps;
 mod failing;
-mod groups;
+pub(crate) mod groups;
+mod join_steps;
 mod outdated;
 pub mod problem;
-mod short;
+mod rollout_words;
+mod shared_steps;
+pub(crate) mod short;
 mod situation;
 mod step;
 mod usual;
 
-pub use advice::{host_cure, is_connection, steps};
+pub use advice::steps;
+pub use cures::{host_cure, is_connection};
 pub use failing::{LastFailure, cause, failure_in, step_text};
 pub use outdated::{OutdatedMachines, outdated};
 pub use situation::{condition_text, machine_set, numbers_text, situation};

@@ -19,4 +19,11 @@ pub mod secret;
 pub mod timeline;
 pub mod timing;
 
-pub use explain::problem;
+/// Machines that need attention, alone and by cause.
+pub mod problem {
+    pub use crate::explain::{
+        groups::{Group, groups, requests},
+        problem::*,
+        short::in_short,
+    };
+}

@@ -1,10 +1,7 @@
 //! Alerts, dashboard and list of metrics under `deploy/monitoring/`, generated from the tables here and compared with
 //! them: `UPDATE_EXPECT=1 cargo test -p dormer-telemetry generated` rewrites them.
 
-use super::{
-    Metrics,
-    registry::{Kind, RegisteredMetric},
-};
+use super::{Metrics, page::Kind, registry::RegisteredMetric};
 use dormer_profile::yaml;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::PathBuf};

@@ -1,6 +1,5 @@
 //! Page of a scrape: collected metrics in the OpenMetrics text format, encoded by `prometheus-client`.
 
-use super::registry::{Described, Kind};
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, HistogramDataPoint, Metric, MetricData, ResourceMetrics, ScopeMetrics,
@@ -9,9 +8,33 @@ use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode},
     metrics::MetricType,
-    registry::Registry,
+    registry::{Registry, Unit},
 };
 use std::{collections::BTreeMap, fmt};
+
+/// Kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Counter: only grows.
+    Counter,
+    /// Gauge: goes up and down.
+    Gauge,
+    /// Histogram: counts by size.
+    Histogram,
+}
+
+/// Parts of a metric's name, for the page of a scrape.
+#[derive(Debug, Clone)]
+pub(super) struct Described {
+    /// Name in a collection: with the unit, without `_total`.
+    pub(super) name: String,
+    /// Name without the unit.
+    pub(super) base: String,
+    pub(super) unit: Option<Unit>,
+    pub(super) kind: Kind,
+    pub(super) labels: Vec<&'static str>,
+    pub(super) help: &'static str,
+}
 
 /// Page of `collected`, in the order of `described`. A metric without a value is left out.
 pub(super) fn page(described: Vec<Described>, collected: ResourceMetrics) -> String {

@@ -3,6 +3,7 @@
 //! OpenTelemetry's SDK holds the values. Scrapes ([`super::page`]) and pushes to a collector use the same collection,
 //! so both show the same values.
 
+use super::page::{self, Described, Kind};
 use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, Meter, MeterProvider},
@@ -33,17 +34,6 @@ const SERIES_MAX: [usize; 3] = [1, 250, 1_000];
 /// Value of a label.
 pub(crate) type LabelValue = Cow<'static, str>;
 
-/// Kind of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Counter: only grows.
-    Counter,
-    /// Gauge: goes up and down.
-    Gauge,
-    /// Histogram: counts by size.
-    Histogram,
-}
-
 /// Description of a metric for alerts, the dashboard and the documentation, which a test generates.
 #[cfg_attr(
     not(test),
@@ -61,19 +51,6 @@ pub(crate) struct RegisteredMetric {
     pub(crate) role: &'static str,
     /// Help text.
     pub(crate) help: &'static str,
-}
-
-/// Parts of a metric's name, for the page of a scrape.
-#[derive(Debug, Clone)]
-pub(super) struct Described {
-    /// Name in a collection: with the unit, without `_total`.
-    pub(super) name: String,
-    /// Name without the unit.
-    pub(super) base: String,
-    pub(super) unit: Option<Unit>,
-    pub(super) kind: Kind,
-    pub(super) labels: Vec<&'static str>,
-    pub(super) help: &'static str,
 }
 
 /// All metrics of a process.
@@ -227,7 +204,7 @@ impl MetricsRegistry {
 
     /// Page of a scrape. A metric without a value is left out.
     pub(super) fn page(&self) -> String {
-        super::page::page(self.described.clone(), self.collect())
+        page::page(self.described.clone(), self.collect())
     }
 
     /// Present values. Counters and histograms count from the start of the process.

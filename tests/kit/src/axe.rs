@@ -4,7 +4,7 @@
 //! It lies in `$XDG_CACHE_HOME/dormer/axe` (`~/.cache/dormer/axe`). npm fetches it once; without npm, or without a
 //! network, its rules are skipped by name.
 
-use crate::{Skipped, Start, tier};
+use crate::{Skipped, Start, skip};
 use anyhow::{Context, Result, ensure};
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ const SCRIPT: &str = "package/axe.min.js";
 /// Script of axe-core, or why there is none.
 pub fn axe() -> Start<String> {
     static FOUND: OnceLock<Result<String, String>> = OnceLock::new();
-    if let Err(skipped) = tier::may_start(NAME) {
+    if let Err(skipped) = skip::may_start(NAME) {
         return Start::Skipped(skipped);
     }
     match FOUND.get_or_init(|| found().map_err(|error| format!("{error:#}"))) {

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::process::{Process, ProcessSpec};
-use crate::skip::{Skipped, Start};
-use crate::tier;
+use crate::skip::{self, Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 
 /// The name in `tests/servers/required.txt`.
@@ -65,7 +64,7 @@ impl Browser {
     /// # Panics
     /// When both programs are there but do not come up: the driver's log is in the message.
     pub fn start() -> Start<Self> {
-        if let Err(skipped) = tier::may_start(NAME) {
+        if let Err(skipped) = skip::may_start(NAME) {
             return Start::Skipped(skipped);
         }
         let found = program("DORMER_CHROMIUM", &BROWSERS)

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::program::{GoModule, Program, Release};
+use crate::pinned::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::test_dir;
 

@@ -6,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::skip::Skipped;
-use crate::{cache, tier};
+use crate::cache;
+use crate::skip::{self, Skipped};
 
 /// Its name in `tests/servers/required.txt`: the linker that it needs.
 const SERVER: &str = "mingw";
@@ -38,7 +38,7 @@ pub struct HostProgram {
 /// # Errors
 /// They cannot be built here, or the tier `fast` starts nothing.
 pub fn host_program() -> Result<HostProgram, Skipped> {
-    tier::may_start(SERVER)?;
+    skip::may_start(SERVER)?;
     built().map_err(|error| Skipped {
         server: SERVER.to_owned(),
         reason: format!("dormer-host.exe: {error:#}"),

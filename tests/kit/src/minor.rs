@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::program::{GoModule, Program, Release};
+use crate::pinned::{GoModule, Program, Release};
 use crate::skip::Skipped;
 
 /// The environment variable that chooses: `current` (also when it is not set), or `oldest`.

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::certs::Identity;
+use crate::pinned::{GoModule, Program, Release};
 use crate::process::{Process, ProcessSpec};
-use crate::program::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 

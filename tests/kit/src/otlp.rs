@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tempfile::TempDir;
 
+use crate::pinned::{GoModule, Program, Release};
 use crate::process::{Process, ProcessSpec};
-use crate::program::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{TestCa, block_until, free_port, test_dir};
 

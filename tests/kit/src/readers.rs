@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::program::{GoModule, Program, Release};
+use crate::pinned::{GoModule, Program, Release};
 use crate::skip::Skipped;
 
 /// The programs of a Kubernetes module that run on Windows, in its folder beside its servers.

@@ -40,6 +40,20 @@ impl Skipped {
     }
 }
 
+/// Whether a server (or another process) may be started.
+///
+/// # Errors
+/// The tier is `fast`.
+pub(crate) fn may_start(server: &str) -> Result<(), Skipped> {
+    if !tier::is_fast() {
+        return Ok(());
+    }
+    Err(Skipped {
+        server: server.to_owned(),
+        reason: format!("{}=fast starts none", tier::TIER),
+    })
+}
+
 /// Whether `tests/servers/required.txt` lists the server.
 fn required(server: &str) -> bool {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers/required.txt");

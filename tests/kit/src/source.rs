@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::cache;
-use crate::program::{GoModule, Program, Release};
+use crate::pinned::{GoModule, Program, Release};
 
 /// `tests/servers`, where the pinned modules lie.
 fn modules() -> PathBuf {

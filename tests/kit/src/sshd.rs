@@ -12,8 +12,7 @@ use tempfile::TempDir;
 
 use crate::nats::NatsNetwork;
 use crate::process::{Process, ProcessSpec};
-use crate::skip::{Skipped, Start};
-use crate::tier;
+use crate::skip::{self, Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 
 /// Names a program to be taken as it is.
@@ -152,7 +151,7 @@ impl Sshd {
     /// # Panics
     /// When there is an sshd but it does not come up: its log is in the message.
     pub fn start(options: &SshdOptions) -> Start<Self> {
-        let found = tier::may_start("sshd").and_then(|()| Self::program());
+        let found = skip::may_start("sshd").and_then(|()| Self::program());
         let program = match found {
             Ok(program) => program,
             Err(skipped) => return Start::Skipped(skipped),

@@ -15,7 +15,6 @@ use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::cache::cache_dir;
-use crate::skip::Skipped;
 
 /// The variable that chooses the tier.
 pub const TIER: &str = "DORMER_TIER";
@@ -254,20 +253,6 @@ pub fn is_fast() -> bool {
         Err(_) | Ok("" | "full") => false,
         Ok(other) => panic!("{TIER} is fast or full, not {other:?}; {LONG}=<part> runs long parts"),
     }
-}
-
-/// Whether a server (or another process) may be started.
-///
-/// # Errors
-/// The tier is `fast`.
-pub fn may_start(server: &str) -> Result<(), Skipped> {
-    if !is_fast() {
-        return Ok(());
-    }
-    Err(Skipped {
-        server: server.to_owned(),
-        reason: format!("{TIER}=fast starts none"),
-    })
 }
 
 /// The part of this name, if this run includes it and the test has not passed on this tree.

@@ -23,8 +23,8 @@ use tempfile::TempDir;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::host_program::compiled;
-use crate::skip::{Skipped, Start};
-use crate::{block_until, cache, tier};
+use crate::skip::{self, Skipped, Start};
+use crate::{block_until, cache};
 
 /// Its name in `tests/servers/required.txt`.
 const SERVER: &str = "wine";
@@ -93,7 +93,7 @@ impl Wine {
             server: SERVER.to_owned(),
             reason: format!("{error:#}"),
         };
-        if let Err(skipped) = tier::may_start(SERVER) {
+        if let Err(skipped) = skip::may_start(SERVER) {
             return Start::Skipped(skipped);
         }
         match Self::copied() {

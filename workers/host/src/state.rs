@@ -25,40 +25,40 @@ pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 pub enum Made {
     /// A folder; `tree`: with its contents, else it is deleted only when empty.
     Directory {
-        /// Its path.
+        /// Full path on the host.
         path: String,
         /// Whether all in it is ours.
         tree: bool,
     },
     /// A file.
     File {
-        /// Its path.
+        /// Full path on the host.
         path: String,
         /// SHA-256 of the content that dormer wrote.
         sha256: String,
     },
     /// A service.
     Service {
-        /// Its name.
+        /// Name of the service, not its display name.
         name: String,
     },
     /// A service of others that dormer disabled.
     Disabled {
-        /// Its name.
+        /// Name of the service, not its display name.
         name: String,
         /// How it was started before.
         start: Start,
     },
     /// A variable of the machine's environment.
     Environment {
-        /// Its name.
+        /// Name of the variable.
         name: String,
     },
     /// A value in the registry.
     Registry {
-        /// Its key.
+        /// Key that holds the value.
         key: String,
-        /// Its name.
+        /// Name of the value within its key.
         name: String,
         /// Its value before. `None`: it was not there, or of a type that is not written here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub enum Made {
     },
     /// A firewall rule.
     Firewall {
-        /// Its name.
+        /// Name under which dormer made the rule.
         name: String,
     },
     /// An exclusion of Windows Defender.
@@ -88,12 +88,12 @@ pub enum Made {
     },
     /// An HNS network.
     Network {
-        /// Its name.
+        /// Name under which dormer made the network.
         name: String,
     },
     /// An HNS endpoint.
     Endpoint {
-        /// Its name.
+        /// Name under which dormer made the endpoint.
         name: String,
     },
     /// Processes that a removal has to end.
@@ -219,7 +219,7 @@ pub(crate) struct BootPlan {
 pub(crate) enum BootStep {
     /// A service that is started.
     Service {
-        /// Its name.
+        /// Name of the service, not its display name.
         service: String,
         /// Longest wait for it.
         start_timeout_ms: u64,

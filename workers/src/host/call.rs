@@ -1,6 +1,6 @@
 //! Arguments of a call of the host program, and the meaning of its failures.
 
-use super::{HostExecutor, cluster::Cluster, known_secrets::KnownSecrets, prepare::Prepared};
+use super::{HostExecutor, cluster::Cluster, known_secrets::KnownSecrets, prepared::Prepared};
 use crate::ssh::{Output, Session, SshError};
 use dormer_profile::{answer, clixml, invocation::Mode};
 use dormer_proto::{

@@ -7,6 +7,7 @@ mod known_secrets;
 mod plan;
 mod platform;
 mod prepare;
+mod prepared;
 mod program;
 mod program_call;
 mod remote_command;
@@ -38,7 +39,7 @@ use dormer_proto::{
 };
 use known_secrets::KnownSecrets;
 use plan::PlanTarget;
-use prepare::{CloudTokenSent, Prepared};
+use prepared::{CloudTokenSent, Prepared};
 pub use program::{HostProgram, ProgramError};
 pub use program_call::obstacle;
 use remote_command::Attempt;

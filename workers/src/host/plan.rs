@@ -5,7 +5,7 @@ use super::{
     call::ProgramCommand,
     cluster::{Cluster, MachineInCluster},
     converged, facts,
-    prepare::CloudTokenSent,
+    prepared::CloudTokenSent,
 };
 use crate::progress::Progress;
 use dormer_profile::{

@@ -5,7 +5,7 @@ use super::{
     HostExecutor,
     call::{NO_FRAME, ProgramCommand, names, of_host, said, unusable},
     cluster::Cluster,
-    prepare::Prepared,
+    prepared::Prepared,
     program_fence,
     remote_command::RunningCommand,
 };

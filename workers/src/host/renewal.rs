@@ -1,6 +1,6 @@
 //! What a comparison renews on a host, whatever else waits: trusted certificates and tokens that end.
 
-use super::prepare::{Prepared, bytes};
+use super::prepared::{Prepared, bytes};
 use dormer_profile::{
     document::{ChangeClass, Document},
     drift::{Difference, between},

@@ -1,10 +1,18 @@
-//! Who cordoned a Node, as the API server notes it.
+//! Whether a Node is cordoned, and which program did it, as the API server notes it.
 
 use dormer_proto::{id::Timestamp, machine::CordonedBy};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::ObjectMeta;
 
 /// Longest name of a program that is kept.
 const PROGRAM_MAX: usize = 64;
+
+/// Whether a Node takes no new pods.
+pub(super) fn cordoned(node: &Node) -> bool {
+    node.spec
+        .as_ref()
+        .is_some_and(|spec| spec.unschedulable == Some(true))
+}
 
 /// Program that wrote `spec.unschedulable` last, and when (`metadata.managedFields`). It is a program's name, not a
 /// person's. `None`: the API server notes none, or the fields were pruned.

@@ -4,6 +4,7 @@
 use super::{
     KubernetesExecutor,
     api::{mark_of, patch, what},
+    cordon::cordoned,
     guard::{is_of, kept_by_a_person},
     keys,
 };
@@ -184,12 +185,6 @@ pub(super) fn is_ready(node: &Node) -> bool {
         .as_ref()
         .and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
-}
-
-pub(super) fn cordoned(node: &Node) -> bool {
-    node.spec
-        .as_ref()
-        .is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Note of an earlier open: whether the node was cordoned by another client before.

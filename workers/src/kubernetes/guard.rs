@@ -5,9 +5,8 @@
 use super::{
     KubernetesExecutor,
     api::{call_if_there, mark_of},
-    cordon::cordoned_by,
+    cordon::{cordoned, cordoned_by},
     error::NOT_FOUND,
-    fence::cordoned,
     keys,
 };
 use crate::pool::v1beta1::WindowsPool;

@@ -31,9 +31,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Time without heartbeat after which a claim lapses and its order is delivered again. Heartbeats come several
-/// times as often.
-pub const CLAIM: Duration = Duration::from_secs(10);
 /// Time without receipt after which a report is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// Time for which an order that only a newer build can read is left to one.

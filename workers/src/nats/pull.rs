@@ -1,9 +1,6 @@
 //! Pulls of orders: only while there are free slots. Waiting orders keep their claims.
 
-use super::{
-    link::{NatsLink, failed},
-    orders::CLAIM,
-};
+use super::link::{NatsLink, failed};
 use crate::port::PortError;
 use async_nats::jetstream::{
     AckKind, Message,
@@ -22,6 +19,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+/// Time without heartbeat after which a claim lapses and its order is delivered again. Heartbeats come several
+/// times as often.
+pub const CLAIM: Duration = Duration::from_secs(10);
 /// Most orders requested at once. Orders beyond the free slots would wait here, although other workers are free.
 const PULL_MAX: usize = 32;
 /// Duration of one request for orders at the server.

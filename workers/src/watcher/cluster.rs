@@ -208,17 +208,21 @@ impl Resource {
     }
 
     /// Watches from a list's resourceVersion until there is a gap, or the receiver is gone. `None`: waits until the
-    /// kind may be listed, and reports a gap.
+    /// kind can be listed, or its list fails otherwise, and reports a gap.
     pub(super) async fn follow(self, from: Option<String>, to: Sender<ObjectChange>) {
         let Some(mut from) = from else {
-            while matches!(
-                self.list(|_, _| {}).await,
-                Ok(Listing::Absent | Listing::Forbidden(_))
-            ) {
-                tokio::time::sleep(KIND_AGAIN).await;
-            }
-            let known = ApiFailure(format!("{} may be listed now", self.what));
-            return drop(to.send(ObjectChange::Gap(known)).await);
+            let gap = loop {
+                match self.list(|_, _| {}).await {
+                    Ok(Listing::Absent | Listing::Forbidden(_)) => {
+                        tokio::time::sleep(KIND_AGAIN).await;
+                    }
+                    Ok(Listing::From(_)) => {
+                        break ApiFailure(format!("{} can be listed now", self.what));
+                    }
+                    Err(failed) => break failed,
+                }
+            };
+            return drop(to.send(ObjectChange::Gap(gap)).await);
         };
         let gap = loop {
             let began = tokio::time::Instant::now();
@@ -306,6 +310,37 @@ mod tests {
         assert!(of(404, "x").starts_with("cannot list nodes: the cluster has none such"));
         assert_eq!(of(500, "boom"), "cannot list nodes: boom (500)");
         assert!(of(500, &"x".repeat(9_000)).len() < 3_000);
+    }
+
+    /// What is reported when a kind that was absent is listed again, by an API server that answers with this status.
+    async fn after_absence(status: u16, body: &'static str) -> String {
+        let answer = move |_: http::Request<kube::client::Body>| async move {
+            let answer = http::Response::builder().status(status);
+            Ok::<_, std::io::Error>(
+                answer
+                    .body(kube::client::Body::from(body.as_bytes().to_vec()))
+                    .expect("an answer"),
+            )
+        };
+        let client = Client::new(tower::service_fn(answer), "dormer");
+        let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+        let (to, mut from) = tokio::sync::mpsc::channel(1);
+        Resource::of(&client, Kind::Node, &nodes, None)
+            .follow(None, to)
+            .await;
+        match from.recv().await {
+            Some(ObjectChange::Gap(why)) => why.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_that_fails_is_not_reported_as_allowed() {
+        let empty = r#"{"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": []}"#;
+        assert_eq!(after_absence(200, empty).await, "nodes can be listed now");
+        let broken = r#"{"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "no etcd", "code": 500}"#;
+        let why = after_absence(500, broken).await;
+        assert_eq!(why, "cannot list nodes: no etcd (500)");
     }
 
     #[test]

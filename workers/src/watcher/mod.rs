@@ -70,7 +70,7 @@ pub struct Options {
     pub cluster_machines: Option<String>,
     /// The namespace of the WindowsPool and of the watcher's Kubernetes Lease.
     pub namespace: String,
-    /// The pool.
+    /// Pool that is watched, and whose rollout the facts go to.
     pub pool: String,
     /// How one of several watchers is elected; `None`: this is the only one.
     pub election: Option<Election>,
@@ -100,7 +100,7 @@ pub enum WatchError {
     /// The pool's name is no name of a run.
     #[error("the pool {pool:?} cannot have a rollout: {error}")]
     Pool {
-        /// Its name.
+        /// Name as it was given.
         pool: String,
         /// Reason for which it was skipped.
         error: IdError,

@@ -2,11 +2,12 @@
 //! upgraded under the lease passes these phases again.
 
 use super::{
+    change::ChangeStrategy,
     draft::Draft,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
-    stage::{PhaseObservation, Request},
-    state::{ChangeStrategy, Reboots},
+    state::Reboots,
     table::TaskKind,
 };
 use dormer_proto::{

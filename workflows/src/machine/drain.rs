@@ -2,13 +2,14 @@
 //! Then the Machine is deleted or the host torn down, or the whole change is undone.
 
 use super::{
+    change::{Change, ChangeStrategy, Drain},
     draft::Draft,
+    holds::name,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy, removal,
-    requests::name,
     serve::repair,
-    stage::{PhaseObservation, Request},
-    state::{ASKED, Change, ChangeStrategy, Drain, Lease, LeasedRequest},
+    state::{ASKED, Lease, LeasedRequest},
     table::TaskKind,
 };
 use dormer_engine_core::{Command, Sender};

@@ -2,12 +2,13 @@
 //! failed once there is a reason. A machine that is gone never continues.
 
 use super::{
+    change::Change,
     draft::Draft,
     drain::undo,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     removal,
-    stage::{PhaseObservation, Request},
-    state::{ASKED, Change, Retried},
+    state::{ASKED, Retried},
 };
 use dormer_engine_core::Command;
 use dormer_proto::machine::ChangeClass;

@@ -1,7 +1,7 @@
 //! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
 //! same in every phase, and passes the rest to the stage's file as `PhaseObservation`.
 
-use super::{draft::Draft, phase::Phase, policy, removal, stage::PhaseObservation};
+use super::{draft::Draft, input::PhaseObservation, phase::Phase, policy, removal};
 use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,

@@ -3,36 +3,20 @@
 
 use super::{
     draft::Draft,
-    requests::name,
-    state::{Halt, State},
+    state::{Halt, Hold, State, person},
 };
 use dormer_engine_core::Sender;
-use dormer_proto::id::Timestamp;
-use serde::{Deserialize, Serialize};
 
 /// Most holds of one machine. A further person's hold is refused.
 pub(super) const HOLDS_MAX: usize = 16;
 
-/// Hold of a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// Person and reason: `ann: a new disk`.
-    pub by: String,
-    /// When it began. `None`: an older build recorded it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-}
-
-impl Hold {
-    /// The person, without the reason.
-    fn person(&self) -> &str {
-        person(&self.by)
+/// Person and reason, for people.
+pub(super) fn name(from: &Sender) -> String {
+    match from {
+        Sender::Run(run) => run.to_string(),
+        Sender::Person { who, why } if why.is_empty() => who.clone(),
+        Sender::Person { who, why } => format!("{who}: {why}"),
     }
-}
-
-/// The person of `PERSON: REASON`.
-fn person(by: &str) -> &str {
-    by.split_once(": ").map_or(by, |(who, _)| who)
 }
 
 impl State {

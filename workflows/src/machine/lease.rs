@@ -1,9 +1,10 @@
 //! A machine's side of the rollout: its reports, and the lease that it requests and returns.
 
 use super::{
+    change::{Change, ChangeStrategy},
     draft::Draft,
     phase::Phase,
-    state::{ASKED, Change, ChangeStrategy, Lease},
+    state::{ASKED, Lease},
 };
 use dormer_engine_core::Command;
 use dormer_proto::{

@@ -10,12 +10,14 @@
 
 mod answers;
 mod certificates;
+mod change;
 mod configure;
 mod draft;
 mod drain;
 mod ended;
 mod facts;
 mod holds;
+mod input;
 mod lease;
 mod phase;
 pub mod policy;
@@ -30,7 +32,7 @@ mod table;
 mod tasks;
 mod view;
 
-pub use holds::Hold;
+pub use change::*;
 pub use phase::{Phase, Timer};
 pub use state::*;
 pub use table::{Length, PHASES, PhaseRow, TaskKind};

@@ -1,10 +1,7 @@
 //! Phases of a machine, with the data that each stores in the history, and their timers. `table.rs` has the properties
 //! of each phase, the file of its stage has the behaviour.
 
-use super::{
-    state::{Change, Drain},
-    table::PhaseRow,
-};
+use super::change::{Change, Drain};
 use dormer_proto::{
     id::Timestamp,
     machine::Section,
@@ -154,12 +151,6 @@ impl Phase {
         }
     }
 
-    /// Row in the table of phases.
-    #[must_use]
-    pub fn row(&self) -> &'static PhaseRow {
-        PhaseRow::of(self.id())
-    }
-
     /// State of the phase.
     #[must_use]
     pub fn label(&self) -> &'static str {
@@ -233,12 +224,6 @@ impl Phase {
     #[must_use]
     pub fn removal_failed(&self) -> bool {
         matches!(self, Self::Failed { from, .. } if **from == Self::Leaving)
-    }
-
-    /// Whether the Machine is ending or gone: no more tasks on its host.
-    #[must_use]
-    pub fn leaving(&self) -> bool {
-        self.row().leaves
     }
 }
 

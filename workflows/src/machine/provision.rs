@@ -1,12 +1,12 @@
 //! Provisioned: from a Machine without an address to a host that is probed, or adopted as it is.
 
 use super::{
+    change::Change,
     draft::Draft,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
     serve::{Comparison, compared, remember_not_compared, serve_unchecked},
-    stage::{PhaseObservation, Request},
-    state::Change,
 };
 use dormer_proto::{
     duration::{span, utc},

@@ -2,8 +2,8 @@
 
 use super::{
     draft::Draft,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
-    stage::{PhaseObservation, Request},
 };
 use dormer_proto::machine::Outcome;
 

@@ -4,10 +4,11 @@
 //! node after the other; it serves until it gets the lease. A host that never served needs no lease.
 
 use super::{
+    change::ChangeStrategy,
     draft::Draft,
     phase::Timer,
     policy,
-    state::{ChangeStrategy, Lease, Removal},
+    state::{Lease, Removal},
     table::TaskKind,
 };
 use dormer_proto::{

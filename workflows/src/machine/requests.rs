@@ -3,9 +3,9 @@
 
 use super::{
     draft::Draft,
-    holds::HOLDS_MAX,
+    holds::{HOLDS_MAX, name},
+    input::Request,
     phase::{Phase, Timer},
-    stage::Request,
     state::{Failing, Lease, LeasedRequest, RequestProgress},
 };
 use dormer_engine_core::{Command, Sender};
@@ -197,14 +197,5 @@ impl Draft<'_> {
         if self.s.lease == Lease::Wanted {
             self.request();
         }
-    }
-}
-
-/// Person and reason, for people.
-pub(super) fn name(from: &Sender) -> String {
-    match from {
-        Sender::Run(run) => run.to_string(),
-        Sender::Person { who, why } if why.is_empty() => who.clone(),
-        Sender::Person { who, why } => format!("{who}: {why}"),
     }
 }

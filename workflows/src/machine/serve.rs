@@ -1,11 +1,12 @@
 //! Joined: the node serves. The run checks for drift, and applies changes in place or waits for the lease.
 
 use super::{
+    change::{Change, ChangeStrategy},
     draft::Draft,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
-    stage::{PhaseObservation, Request},
-    state::{Change, ChangeStrategy, Down},
+    state::Down,
     table::TaskKind,
 };
 use dormer_engine_core::Sender;

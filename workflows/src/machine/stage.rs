@@ -7,13 +7,13 @@ use super::{
     draft::Draft,
     drain::DrainPhase,
     ended::EndedPhase,
+    input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     provision::ProvisionPhase,
     recreate::RecreatePhase,
     serve::ServePhase,
     table::TaskKind,
 };
-use dormer_engine_core::Sender;
 use dormer_proto::{machine::Outcome, message::Failure};
 
 /// Stage of a machine: the file that handles its phase, with the data of the phase.
@@ -30,66 +30,6 @@ pub(super) enum Stage {
     Recreate(RecreatePhase),
     /// `ended.rs`
     Ended(EndedPhase),
-}
-
-/// Observation whose effect depends on the phase.
-pub(super) enum PhaseObservation {
-    /// The Machine has another address.
-    Address,
-    /// The Machine was observed.
-    Machine {
-        /// Its own phase is `Failed`.
-        failed: bool,
-    },
-    /// Its Node was observed.
-    Node {
-        ready: bool,
-        cordoned: bool,
-        /// Its boot differs from the last observation.
-        rebooted: bool,
-        /// It was cordoned at the last observation and is not now.
-        uncordoned: bool,
-    },
-    /// Its Node is gone.
-    NodeGone,
-    /// The pool's settings were observed.
-    Pool {
-        /// They want a version other than the one in progress.
-        retarget: bool,
-        /// The strategy, or the need for approval, has changed.
-        rules: bool,
-        /// The limit of a drain, or the policy after it, has changed.
-        drain: bool,
-        /// A pause has ended that delayed changes which do not disturb pods.
-        resumed: bool,
-    },
-    /// The Machine got the label `ignore=true` while it holds the lease.
-    Ignored,
-}
-
-/// Request of a person or of the rollout whose effect depends on the phase.
-pub(super) enum Request {
-    /// A halt has ended.
-    Resume {
-        /// It was a pause, which may have delayed a step.
-        paused: bool,
-    },
-    /// The machine must stay out of the rollout.
-    Hold,
-    /// A person wants something that needs the lease; the record has it as `State::leased_request`.
-    Leased,
-    /// A person approves the change.
-    Approve,
-    /// A person aborts the upgrade.
-    Abort {
-        /// That person.
-        by: Sender,
-    },
-    /// The rollout granted the lease; the record has it.
-    Granted {
-        /// Whether the machine had requested it.
-        wanted: bool,
-    },
 }
 
 impl Phase {

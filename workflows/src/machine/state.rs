@@ -1,12 +1,16 @@
 //! State of a machine's run, and what can be derived from it without an input.
 
-use super::{holds::Hold, phase::Phase, policy};
+use super::{
+    change::{ChangeStrategy, is_zero},
+    phase::Phase,
+    policy,
+};
 use dormer_proto::{
     checks::NodeCheck,
     id::{LeaseToken, Timestamp},
     machine::{
-        Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
-        Owner, RECREATING, TokenMark,
+        ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact, Owner,
+        RECREATING, TokenMark,
     },
     message::Failure,
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
@@ -154,14 +158,6 @@ pub struct Removal {
     /// Whether a person had its Node cordoned when the lease was granted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(it: &u8) -> bool {
-    *it == 0
 }
 
 impl Removal {
@@ -327,6 +323,28 @@ impl Lease {
     }
 }
 
+/// Hold of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Person and reason: `ann: a new disk`.
+    pub by: String,
+    /// When it began. `None`: an older build recorded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+}
+
+impl Hold {
+    /// The person, without the reason.
+    pub(super) fn person(&self) -> &str {
+        person(&self.by)
+    }
+}
+
+/// The person of `PERSON: REASON`.
+pub(super) fn person(by: &str) -> &str {
+    by.split_once(": ").map_or(by, |(who, _)| who)
+}
+
 /// Reason that nothing new starts on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Halt {
@@ -363,72 +381,6 @@ pub enum LeasedRequest {
     Recreate,
     /// Cordoned and drained until resumed.
     Drain,
-}
-
-/// Method of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChangeStrategy {
-    /// Drain, delete the Machine, wait for its replacement.
-    Recreate,
-    /// Drain, tear the host down, configure it again.
-    InPlace,
-    /// Configure it again, without a drain.
-    Restart,
-    /// Drain, and stay so until resumed.
-    Drain,
-}
-
-/// Change that waits for the lease or is carried out under it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// How.
-    pub how: ChangeStrategy,
-    /// What differs, for people.
-    pub differs: Vec<String>,
-    /// Whether its Node is gone: the host is set up again, even without another difference, so that its kubelet
-    /// registers again; or a Machine that was given up is replaced.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub repair: bool,
-    /// Whether another client uncordoned the Node since the fence was opened first: the drain starts over.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub anew: bool,
-}
-
-impl Change {
-    /// The same change, whose Node another client has uncordoned.
-    pub(super) fn anew(&self) -> Self {
-        Self {
-            anew: true,
-            ..self.clone()
-        }
-    }
-}
-
-/// Progress of a drain.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Drain {
-    /// Pods evicted so far.
-    pub evicted: u32,
-    /// Pods that remain.
-    pub left: u32,
-    /// What holds them.
-    pub blockers: Vec<Blocker>,
-    /// Whether budgets are ignored now.
-    pub force: bool,
-    /// Whether it has passed the pool's limit, and the pool lets it wait.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub overdue: bool,
-    /// Passes in a row that moved nothing and found the same pods left.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub idle_passes: u8,
-    /// Whether another client uncordoned the Node, and dormer has not cordoned it again.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub uncordoned: bool,
-    /// Whether another client uncordoned the Node after the present pass of evictions began, so that pods may have come
-    /// after it: this pass does not end the drain.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub pass_is_stale: bool,
 }
 
 impl State {

@@ -5,7 +5,7 @@
 //! `serve.rs`, `drain.rs`, `recreate.rs`, `ended.rs`. `tests/phases.txt` is this table as people read it.
 
 use super::{
-    phase::Timer,
+    phase::{Phase, Timer},
     policy::{self, HOUR, MINUTE, SECOND},
 };
 use dormer_proto::{
@@ -313,6 +313,20 @@ impl PhaseRow {
     const fn even_paused(mut self) -> Self {
         self.even_paused = true;
         self
+    }
+}
+
+impl Phase {
+    /// Row in the table of phases.
+    #[must_use]
+    pub fn row(&self) -> &'static PhaseRow {
+        PhaseRow::of(self.id())
+    }
+
+    /// Whether the Machine is ending or gone: no more tasks on its host.
+    #[must_use]
+    pub fn leaving(&self) -> bool {
+        self.row().leaves
     }
 }
 

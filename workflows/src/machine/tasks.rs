@@ -1,10 +1,11 @@
 //! Tasks of a machine, with the arguments from the run's knowledge of Machine, host and lease.
 
 use super::{
+    change::{Change, ChangeStrategy},
     draft::{Draft, REPAIR_AFTER_MS},
     phase::{Phase, Timer},
     policy,
-    state::{Change, ChangeStrategy, Lease},
+    state::Lease,
 };
 use dormer_engine_core::Command;
 use dormer_proto::{

@@ -1,8 +1,9 @@
 //! View of a machine's run, for people and programs.
 
 use super::{
+    change::{Change, ChangeStrategy, Drain},
     phase::Phase,
-    state::{Change, ChangeStrategy, Drain, Halt, Lease, LeasedRequest, Retried, State},
+    state::{Halt, Lease, LeasedRequest, Retried, State},
 };
 use dormer_proto::{
     checks::NodeCheck,

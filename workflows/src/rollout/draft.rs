@@ -5,7 +5,6 @@ use super::{
     member::{Flag, Member},
     state::{DEPARTED_MAX, Enrolment, OWNERS_MAX, Owner, State, TURNED_AWAY_MAX, Wants},
     uid::Uid,
-    vacancy::UnservedCandidate,
 };
 use dormer_engine_core::{Command, Decision, Now};
 use dormer_proto::{
@@ -30,6 +29,12 @@ pub(super) struct Draft<'a> {
     was_busy: bool,
     /// Vacancies with the machines that could end them before this input.
     unserved_candidates: Vec<UnservedCandidate>,
+}
+
+/// A candidate that does not serve yet, and the vacancy that it may end.
+pub(super) struct UnservedCandidate {
+    pub(super) vacancy: Uid,
+    pub(super) candidate: Uid,
 }
 
 impl<'a> Draft<'a> {

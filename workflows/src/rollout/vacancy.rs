@@ -1,7 +1,7 @@
 //! Vacancies: slots of deleted machines, and gaps. They end when a candidate is Joined, or when the owner wants no replacement.
 
 use super::{
-    draft::{Draft, OWNER_CHECK_MS},
+    draft::{Draft, OWNER_CHECK_MS, UnservedCandidate},
     member::{Flag, Member},
     state::{Gap, Loss, Slot, State, Wants},
     uid::Uid,
@@ -20,18 +20,12 @@ const SKEW_MS: u64 = 10_000;
 pub(super) struct Vacancy {
     /// Machine that is gone or leaving.
     pub(super) uid: Uid,
-    /// Its owner.
+    /// Number of its owner among [`State::owners`]; 0: none.
     pub(super) owner: u16,
     /// Its deletion.
     pub(super) loss: Loss,
     /// Grant of the slot, or opening of the gap, by the engine's clock.
     pub(super) since: Timestamp,
-}
-
-/// A candidate that does not serve yet, and the vacancy that it may end.
-pub(super) struct UnservedCandidate {
-    vacancy: Uid,
-    candidate: Uid,
 }
 
 impl From<&Gap> for Vacancy {

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::{
         explain::{
-            problem::in_short,
+            short::in_short,
             tests::{failed_while, machine_in},
         },
         machine::{HaltKind, PendingRequest},

@@ -6,12 +6,14 @@
 //! `worker.rs`, `people.rs`). One seed gives one simulation, to the last message.
 
 mod engine;
+mod event;
 mod people;
 mod worker;
 mod world;
 
 use super::Options;
 use dormer_proto::pool::Strategy;
+use event::Event;
 use serde::Serialize;
 use std::{
     fmt,
@@ -21,7 +23,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-use world::{DAY, Event, HOUR, MINUTE, Shape, World};
+use world::{DAY, HOUR, MINUTE, Shape, World};
 
 /// Parameters of a simulation.
 #[derive(Debug, Clone, Copy)]

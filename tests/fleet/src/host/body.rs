@@ -7,12 +7,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::program::STAND_IN_BODY_AT;
-
 /// Bytes of a file that are kept for reading; what follows is only counted and hashed.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of out-of-order writes that wait for the gap before them.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Where the stand-in's modelled body begins, behind its headers.
+pub(super) const STAND_IN_BODY_AT: usize = 0x90;
 /// First bytes of a *modelled* body: a short file that stands for a long one (see [`modelled_body`]).
 pub const MODELLED_MARK: &str = "dormer modelled body: ";
 

@@ -8,14 +8,13 @@ use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelId};
 
 use super::computer::{Host, lock};
+use super::ended::Ended;
 use super::link::Link;
 use super::program::{self, Watch};
 use super::shell::ParsedCommand;
 use crate::faults::Fault;
 use crate::world::Happened;
 
-/// What Windows PowerShell 5.1 writes to stderr for progress (docs/field-notes.md, Output of PowerShell).
-const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://schemas.microsoft.com/powershell/2004/04\"><Obj S=\"progress\" RefId=\"0\"><MS><I64 N=\"SourceId\">1</I64><PR N=\"Record\"><AV>Preparing modules for first use.</AV></PR></MS></Obj></Objs>";
 /// Time that the program continues after its connection was cut ([`Fault::DropDuringScript`]).
 const GOES_ON: Duration = Duration::from_secs(90);
 /// When that cut comes.
@@ -28,40 +27,6 @@ const ASK_LANGUAGE: &str =
     r"reg.exe query HKLM\SYSTEM\CurrentControlSet\Control\Nls\Language /v InstallLanguage";
 /// Reads sshd's default shell from the registry.
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
-
-/// Result of a command.
-pub(super) struct Ended {
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
-    pub(super) code: u32,
-}
-
-impl Ended {
-    pub(super) fn of(stdout: Vec<u8>, code: u32) -> Self {
-        Self {
-            stdout,
-            stderr: Vec::new(),
-            code,
-        }
-    }
-
-    /// Exit code 0 without the expected output.
-    pub(super) fn nothing() -> Self {
-        Self {
-            stdout: Vec::new(),
-            stderr: CLIXML.into(),
-            code: 0,
-        }
-    }
-
-    fn saying(text: &str, code: u32) -> Self {
-        Self {
-            stdout: text.as_bytes().to_vec(),
-            stderr: Vec::new(),
-            code,
-        }
-    }
-}
 
 impl Host {
     /// Starts a command. It belongs to the host, not to the connection: it continues when the connection is lost.

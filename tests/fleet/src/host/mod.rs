@@ -10,6 +10,7 @@ pub mod cloud;
 pub mod computer;
 pub mod counts;
 pub mod disk;
+mod ended;
 mod exec;
 pub(crate) mod kubelet;
 pub mod link;

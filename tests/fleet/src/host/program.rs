@@ -24,18 +24,16 @@ use russh::server::Msg;
 use russh::{Channel, ChannelMsg};
 use tokio::time::Instant;
 
-use super::body::{MODELLED_MARK, modelled_body};
+use super::body::{MODELLED_MARK, STAND_IN_BODY_AT, modelled_body};
 use super::computer::{Host, lock};
 use super::counts::Execution;
-use super::exec::Ended;
+use super::ended::Ended;
 use super::link::Link;
 use crate::faults::Fault;
 use crate::world::Happened;
 
 /// Bytes of the stand-in, and what it counts for: as many as ours has.
 const STAND_IN_BYTES: (usize, u64) = (16 << 10, 1_100 << 10);
-/// Where the stand-in's modelled body begins, behind its headers.
-pub(super) const STAND_IN_BODY_AT: usize = 0x90;
 
 /// The program that simulated hosts take for `dormer-host.exe`.
 #[must_use]

@@ -11,7 +11,7 @@ ask! {
     ///
     /// Refuses with 2 (not there), 3 (a folder above it is not there), 5, 123 (no name for a file).
     FileInformation, "file_information", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> Stat;
 
@@ -20,7 +20,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5.
     FileSecurity, "file_security", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> Security;
 
@@ -30,7 +30,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 87 (inherited), 1307 and 1314 (may not set that owner).
     FileRights, "file_rights", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
         /// Its rights from now on.
         rights: Rights,
@@ -40,7 +40,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5 (a folder, too), 32, 33, 225 (a virus scanner holds it back).
     FileDigest, "file_digest", reads, |_| CONTENT_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> Digest;
 
@@ -48,7 +48,7 @@ ask! {
     ///
     /// Refuses as [`FileDigest`].
     FileRead, "file_read", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
         /// Most bytes.
         most: u64,
@@ -89,7 +89,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5 (runs, read-only, a folder, or being deleted), 32.
     FileDelete, "file_delete", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 
@@ -98,7 +98,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 32 (it is held).
     FileProbe, "file_probe", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 
@@ -106,7 +106,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5.
     FileAttributes, "file_attributes", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
         /// `FILE_ATTRIBUTE_*`; 128 is `NORMAL`.
         attributes: u32,
@@ -116,7 +116,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 1812 (no resources), 1813 (no version).
     FileVersion, "file_version", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> [u16; 4];
 
@@ -124,7 +124,7 @@ ask! {
     ///
     /// Refuses with 3, 5, 183 (something is there: a file, too).
     DirectoryCreate, "directory_create", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
         /// Its rights.
         rights: Rights,
@@ -134,7 +134,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 267 (a file).
     DirectoryList, "directory_list", reads, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> Vec<Entry>;
 
@@ -142,7 +142,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 32 (a process's current folder), 145 (not empty), 267 (a file).
     DirectoryRemove, "directory_remove", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 
@@ -152,7 +152,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 32, 145, 267.
     TreeRemove, "tree_remove", changes, |_| 600_000, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 
@@ -166,13 +166,13 @@ ask! {
     ///
     /// Refuses with 32 (another process holds it), 3, 5. By this host value held already: answers `()` again.
     LockTake, "lock_take", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 
     /// Closes what [`LockTake`] opened; not held: `()`, too. The end of the process does the same.
     LockRelease, "lock_release", changes, |_| QUICK_MS, {
-        /// The path.
+        /// Full path on the host.
         path: String,
     } -> ();
 }
@@ -211,7 +211,7 @@ impl Stat {
 /// One name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name.
+    /// Name within the folder, without a path.
     pub name: String,
     /// Kind of object.
     #[serde(flatten)]

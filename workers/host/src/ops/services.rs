@@ -106,7 +106,7 @@ ask! {
     ///
     /// Refuses with 87 (no such process), 5 (Windows' own).
     ProcessHold, "process_hold", reads, |_| QUICK_MS, {
-        /// Its id.
+        /// Process id. Windows gives it to another process later.
         pid: u32,
     } -> u64;
 
@@ -156,9 +156,9 @@ pub enum ServiceState {
 /// One service of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceEntry {
-    /// Its name.
+    /// Name of the service, not its display name.
     pub name: String,
-    /// Its state.
+    /// State that the service control manager has noted.
     pub state: ServiceState,
     /// Its process; 0 without one.
     pub pid: u32,
@@ -238,7 +238,7 @@ pub struct Restarts {
 /// Present state of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
-    /// Its state.
+    /// State that the service control manager has noted.
     pub state: ServiceState,
     /// `dwControlsAccepted`; 1 is STOP.
     pub accepts: u32,
@@ -257,7 +257,7 @@ pub struct ServiceStatus {
 /// A process, identified by its creation time as well, since ids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessKey {
-    /// Its id.
+    /// Process id. Windows gives it to another process later.
     pub pid: u32,
     /// When it was created: a FILETIME (100 ns since 1601).
     pub created: u64,
@@ -266,7 +266,7 @@ pub struct ProcessKey {
 /// One process of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its id.
+    /// Process id. Windows gives it to another process later.
     pub pid: u32,
     /// When it was created; 0 where Windows does not say.
     pub created: u64,

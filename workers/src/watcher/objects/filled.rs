@@ -6,8 +6,8 @@
 //! release, has none. Azure's controller fills in three more (openshift/machine-api-provider-azure,
 //! `pkg/cloud/azure/actuators/machine_scope.go`, `updateFromSecret` and `setMachineSpec`).
 
-use super::template::PROVIDER;
-
+/// A Machine's providerSpec.
+pub(super) const PROVIDER: &str = "spec.providerSpec.value";
 /// Fields that are filled in where they are absent, or those below them.
 const DEFAULTS: [&str; 12] = [
     "credentialsSecret",

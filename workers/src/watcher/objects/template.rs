@@ -4,7 +4,10 @@
 //! afterwards (docs/field-notes.md, Machines of OpenShift). Cluster API replaces the Machines of a MachineDeployment by
 //! itself, and says on the condition `UpToDate` which of them are older.
 
-use super::{filled, quantity::Quantity};
+use super::{
+    filled::{self, PROVIDER},
+    quantity::Quantity,
+};
 use dormer_profile::provider_fields::{self, Field};
 use dormer_proto::{
     machine::{MachineApi, TemplateDifference},
@@ -25,8 +28,6 @@ const OPENSHIFT: [&str; 3] = ["providerSpec", "metadata", "taints"];
 /// Parts that Cluster API copies unchanged from a template. It clones `infrastructureRef` and the bootstrap
 /// configuration under new names, and changes the rest in place.
 const CLUSTER: [&str; 1] = ["version"];
-/// A Machine's providerSpec.
-pub(super) const PROVIDER: &str = "spec.providerSpec.value";
 /// Fields of a providerSpec that name its type and nothing of the machine: the webhooks rewrite them.
 const TYPE_OF_PROVIDER: [&str; 3] = [
     "spec.providerSpec.value.apiVersion",

@@ -1,7 +1,10 @@
 //! What other people, and the network, do to a fleet: nothing of it is dormer's, and none of it may make dormer take more
 //! nodes than it is allowed.
 
-use super::world::{Event, HOUR, MINUTE, SECOND, World};
+use super::{
+    event::{Event, Undo},
+    world::{HOUR, MINUTE, SECOND, World},
+};
 use dormer_proto::{
     id::{RunId, Seq},
     machine,
@@ -67,32 +70,6 @@ enum Kind {
     Hold,
     /// A person requests a replacement.
     Recreate,
-}
-
-/// Change that is reverted later.
-pub(super) enum Undo {
-    /// A node is uncordoned by the one who cordoned it.
-    Cordon(String),
-    /// A kubelet reaches the API server again.
-    Cut(String),
-    /// A kubelet is cut off once more.
-    Flap(String),
-    /// The pool is there again.
-    Prune,
-    /// The label is taken away.
-    Ignore(String),
-    /// The host is restarted, and with it its kubelet.
-    Restart(String),
-    /// The providerID is written as it was.
-    Rename(String),
-    /// The watcher reads the Node again.
-    Unseen(String),
-    /// The rollout continues.
-    Pause,
-    /// The machine continues.
-    Hold(RunId),
-    /// A person gives up a dead host's Machine.
-    GiveUp(String),
 }
 
 impl World {

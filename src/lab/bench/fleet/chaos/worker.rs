@@ -3,7 +3,8 @@
 
 use super::{
     engine::OURS,
-    world::{Event, MINUTE, Machine, Node, SECOND, World},
+    event::Event,
+    world::{MINUTE, Machine, Node, SECOND, World},
 };
 use dormer_fleet::world::Happened;
 use dormer_proto::{

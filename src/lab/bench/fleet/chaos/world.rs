@@ -2,7 +2,10 @@
 //! that jumps from one event to the next. It follows their documented behaviour, not dormer's code; comments name the
 //! sources.
 
-use super::engine::{Effect, Engine, Message, OURS};
+use super::{
+    engine::{Effect, Engine, Message, OURS},
+    event::Event,
+};
 use dormer_fleet::{
     faults::splitmix,
     world::{Happened, Pace, Record, Unavailable, WorldClock},
@@ -13,7 +16,7 @@ use dormer_proto::{
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     pool::{Desired, MaxUnavailable, PoolSettings, Strategy},
     rollout::{self, OwnedMachine, OwnerFact},
-    work::{Fact, Order, machine_run, rollout_run},
+    work::{Fact, machine_run, rollout_run},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,32 +51,6 @@ impl Chance {
     pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
-}
-
-/// One thing that is to happen.
-pub(super) enum Event {
-    /// A message reaches its run.
-    Message(Box<Message>),
-    /// An alarm is due, unless it was replaced.
-    Alarm(RunId, Timestamp),
-    /// A worker does a task, at its end.
-    Perform(Box<Order>),
-    /// MachineSets are brought to their size.
-    Sets,
-    /// The kubelet of a Machine's host starts.
-    Kubelet(String),
-    /// A Node is what its kubelet has made of it by now.
-    Reconcile(String),
-    /// The instance of a deleted Machine is terminated, and its Node deleted.
-    Terminate(String),
-    /// People and networks do something.
-    Chaos,
-    /// Something that was done is undone.
-    Undo(super::people::Undo),
-    /// A payload is installed.
-    Payload,
-    /// An operator handles machines that wait for a person.
-    Attend,
 }
 
 pub(super) struct Host {

@@ -1,0 +1,167 @@
+//! Steps of a machine that waits for the lease, is drained, or leaves.
+
+use super::{
+    dotless, problem,
+    shared_steps::{IGNORE, kubectl, node},
+    step::{Outside, Step},
+};
+use crate::{
+    machine::{Blocker, Machine},
+    rollout::Rollout,
+};
+use dormer_proto::{message::listed, phase::Unavailable};
+
+/// Most pods of a budget by name.
+const PODS_MAX: usize = 6;
+
+/// Steps of a machine that waits for the lease: what the rollout or its holder needs.
+pub(super) fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
+    let pool = machine.pool.as_str();
+    let Some(rollout) = rollout else {
+        return vec![Step::command(
+            "See who is first",
+            &["dormer", "describe", "rollout", pool],
+        )];
+    };
+    if rollout.halted.is_some() {
+        let see = ["dormer", "status", "--pool", pool];
+        return vec![Step::command(
+            "See what halted the rollout, and mend that",
+            &see,
+        )];
+    }
+    if let Some(held) = &rollout.held {
+        let say = rollout.held_cure.as_deref().map_or_else(
+            || format!("Correct the pool: {}", dotless(held)),
+            |cure| dotless(cure).to_owned(),
+        );
+        return vec![Step::outside(Outside::CorrectPool, say)];
+    }
+    if rollout.paused.is_some() {
+        let resume = ["dormer", "resume", "--pool", pool];
+        return vec![Step::command("Continue the rollout", &resume)];
+    }
+    if rollout.eroded {
+        let describe = ["dormer", "describe", "rollout", pool];
+        let resume = ["dormer", "resume", "--pool", pool];
+        return vec![
+            Step::command(
+                "See which MachineSet is to want more Machines again, and raise it",
+                &describe,
+            ),
+            Step::command(
+                "Let the rollout continue without the missing one, if fewer are wanted for good",
+                &resume,
+            )
+            .instead(),
+        ];
+    }
+    if problem::cordoned(machine, rollout) {
+        let uncordon = ["kubectl", "uncordon", node(machine)];
+        return vec![Step::command(
+            "Uncordon the Node once it may be upgraded",
+            &uncordon,
+        )];
+    }
+    if let Some(slot) = rollout.stopped_by() {
+        let resume = ["dormer", "resume", slot.name.as_str()];
+        let say = format!(
+            "Return {} to service, so that it returns the lease",
+            slot.name
+        );
+        return vec![Step::command(&say, &resume)];
+    }
+    match rollout.away.first() {
+        Some(first) => {
+            let why = ["dormer", "why", first.name.as_str()];
+            let say = match first.why.known() {
+                Some(Unavailable::Holds) => "See how far the machine is that holds the lease",
+                _ => "See why the machine that counts against the limit is out of service",
+            };
+            vec![Step::command(say, &why)]
+        }
+        None => Vec::new(),
+    }
+}
+
+/// Steps of a drain. `None`: nothing is known to hold it up.
+pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
+    let blockers = machine.drain.as_ref().map(|drain| &drain.blockers);
+    let blocker = blockers.and_then(|blockers| blockers.first())?;
+    let mut steps = Vec::new();
+    match blocker.pod.split_once('/') {
+        Some((namespace, pod)) => {
+            let in_namespace = ["kubectl", "-n", namespace];
+            let see = [&in_namespace[..], &what_holds(pod, &blocker.budgets)].concat();
+            steps.push(Step::command("See what holds the pod", &see));
+        }
+        None => steps.push(Step::command(
+            "See whether the node answers",
+            &["kubectl", "describe", "node", node(machine)],
+        )),
+    }
+    let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
+        let why = dotless(&blocker.why);
+        format!("Remove what keeps {}: {why}", blocker.pod)
+    });
+    steps.push(Step::outside(Outside::LetGo, say));
+    let abort = ["dormer", "abort", machine.name.as_str()];
+    let drain = machine.asked.as_ref().is_some_and(|it| it.begun);
+    let say = match drain {
+        true => "Give the drain up: the machine is held",
+        false => "Give the upgrade up",
+    };
+    steps.push(Step::command(say, &abort).instead());
+    Some(steps)
+}
+
+/// What to do about the PodDisruptionBudget that keeps a pod, with all pods that it keeps. `None`: something else keeps it.
+fn allow_eviction(machine: &Machine, blocker: &Blocker) -> Option<String> {
+    let [budget] = blocker.budgets.as_slice() else {
+        return None;
+    };
+    let (namespace, _) = blocker.pod.split_once('/')?;
+    let blockers = machine.drain.as_ref()?.blockers.iter();
+    let same = blockers.filter(|it| {
+        let here = it.pod.split_once('/').map(|(of, _)| of);
+        here == Some(namespace) && it.budgets == blocker.budgets
+    });
+    let pods: Vec<&str> = same.map(|it| it.pod.as_str()).collect();
+    Some(format!(
+        "Let the PodDisruptionBudget {budget} in the namespace {namespace} allow evictions: start more pods that it covers, \
+         mend those that are not Ready, or lower what it asks for. It keeps {}",
+        listed(&pods, PODS_MAX)
+    ))
+}
+
+/// Words of `kubectl` that show what holds a pod. Its budgets are not in its own description.
+pub(super) fn what_holds<'a>(pod: &'a str, budgets: &'a [String]) -> Vec<&'a str> {
+    match budgets {
+        [] => vec!["describe", "pod", pod],
+        [budget] => vec!["describe", "pdb", budget],
+        [_, _, ..] => vec!["get", "pdb"],
+    }
+}
+
+/// Steps of a Machine that is being deleted and stays.
+pub(super) fn leaving(machine: &Machine) -> Vec<Step> {
+    let name = machine.name.as_str();
+    let resource = machine.resource();
+    if resource == "windowshost" {
+        let label = ["label", resource, name, &format!("{IGNORE}=true")];
+        let say = "Release the host as it is, if dormer does not finish removing it";
+        return vec![kubectl(machine, say, &label).instead()];
+    }
+    vec![
+        kubectl(
+            machine,
+            "See what keeps it",
+            &["get", resource, name, "-o", "yaml"],
+        ),
+        Step::command("See its volumes", &["kubectl", "get", "volumeattachments"]),
+        Step::outside(
+            Outside::LetGo,
+            "Remove what keeps the Machine: finalizers, lifecycle hooks, attached volumes",
+        ),
+    ]
+}

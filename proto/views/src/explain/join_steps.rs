@@ -1,0 +1,116 @@
+//! Steps of a machine that does not serve yet, or whose Node is not Ready.
+
+use super::{
+    dotless, problem,
+    shared_steps::{deleted, kubectl, node, owner},
+    step::{Outside, Step},
+};
+use crate::{
+    machine::{Machine, MachineKind},
+    open_enum::OpenEnum,
+};
+
+/// Steps of a Machine without an address.
+pub(super) fn address(machine: &Machine) -> Vec<Step> {
+    let resource = machine.resource();
+    let see = |say: &str| kubectl(machine, say, &["describe", resource, &machine.name]);
+    let kinds = machine.machine_conditions.iter().map(|it| it.kind.as_str());
+    if machine.machine_error.is_some() || problem::creation_refused(kinds) {
+        let say = format!(
+            "Make room in the cloud (a quota, a subnet's addresses), or correct what {} asks for; the machine API's \
+             controllers keep trying",
+            owner(machine)
+        );
+        return vec![
+            Step::outside(Outside::MakeRoom, say),
+            deleted(machine).instead(),
+        ];
+    }
+    if machine
+        .kind
+        .as_ref()
+        .is_some_and(|kind| *kind == MachineKind::WindowsHost)
+    {
+        return vec![
+            see("See why the host is not accepted"),
+            Step::outside(
+                Outside::MendCluster,
+                "Give its name an address that no other WindowsHost has",
+            ),
+        ];
+    }
+    vec![see(
+        "See what the machine API's controllers report, such as a quota",
+    )]
+}
+
+/// Steps of a machine whose kubelet has no Node yet.
+pub(super) fn no_node(machine: &Machine) -> Vec<Step> {
+    if let Some(why) = &machine.certificate_refused {
+        let mut steps = certificate(why);
+        steps.push(deleted(machine).instead());
+        return steps;
+    }
+    let say = format!(
+        "Compare the name in the kubelet's request with system:node:{}: if it differs, give the host the Machine's name; if \
+         there is no request, read the kubelet's log on the host",
+        node(machine)
+    );
+    vec![
+        Step::command("See the requests", &["kubectl", "get", "csr"]),
+        Step::outside(Outside::MendNode, say),
+        deleted(machine).instead(),
+    ]
+}
+
+/// Steps after a certificate request that was not approved. The approver names the Node of another machine so:
+/// "the Node NAME is there, and belongs to ID, not ID".
+pub(super) fn certificate(why: &str) -> Vec<Step> {
+    let others = why
+        .strip_prefix("the Node ")
+        .and_then(|rest| rest.split_once(" is there, and belongs to "));
+    if let Some((node, _)) = others {
+        return vec![
+            Step::command(
+                "See whose Node it is",
+                &["kubectl", "describe", "node", node],
+            ),
+            Step::command(
+                "Delete it if no host has it any more",
+                &["kubectl", "delete", "node", node],
+            ),
+        ];
+    }
+    let say = format!("Remove the reason for the refusal: {}", dotless(why));
+    vec![
+        Step::command("See the request", &["kubectl", "describe", "csr"]),
+        Step::outside(Outside::MendNode, say),
+    ]
+}
+
+/// Steps of a machine that served, whose Node is not available, and whose kubelet got no certificate. Its Node has to be
+/// torn down under the lease, and only then a first certificate is approved for that name once more.
+pub(super) fn lapsed(machine: &Machine) -> Vec<Step> {
+    let name = machine.name.as_str();
+    let say = match machine.kind.as_ref().and_then(OpenEnum::known) {
+        Some(MachineKind::WindowsHost) => {
+            "Set the host up again if its kubelet's certificate has lapsed"
+        }
+        _ => "Replace the machine if its kubelet's certificate has lapsed",
+    };
+    vec![
+        Step::command("See who asks for what", &["kubectl", "describe", "csr"]),
+        Step::command(say, &["dormer", "recreate", name]),
+    ]
+}
+
+/// Steps of a machine whose Node is not Ready.
+pub(super) fn not_ready(machine: &Machine) -> Vec<Step> {
+    vec![
+        Step::command(
+            "See what the Node lacks",
+            &["kubectl", "describe", "node", node(machine)],
+        ),
+        Step::outside(Outside::MendNode, "Mend what its conditions name"),
+    ]
+}

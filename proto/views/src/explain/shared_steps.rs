@@ -1,0 +1,62 @@
+//! Steps that several phases share.
+
+use super::step::Step;
+use crate::{
+    machine::{Machine, MachineKind},
+    open_enum::OpenEnum,
+};
+
+/// Label of a Machine that dormer leaves alone.
+pub(super) const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
+
+/// Command of kubectl in the Machine's namespace.
+pub(super) fn kubectl(machine: &Machine, say: &str, words: &[&str]) -> Step {
+    let mut argv = vec!["kubectl"];
+    if !machine.namespace.is_empty() {
+        argv.extend(["-n", &machine.namespace]);
+    }
+    argv.extend(words);
+    Step::command(say, &argv)
+}
+
+/// Look at the pools' own Events.
+pub(super) fn pools() -> Step {
+    Step::command(
+        "See what was refused",
+        &["kubectl", "describe", "windowspool", "-A"],
+    )
+}
+
+/// Replacement by dormer.
+pub(super) fn recreated(machine: &Machine) -> Step {
+    Step::command("Replace it", &["dormer", "recreate", &machine.name])
+}
+
+/// Retry of a step that dormer tries again later by itself.
+pub(super) fn at_once(machine: &Machine) -> Option<Step> {
+    let retry = ["dormer", "retry", machine.name.as_str()];
+    let say = "Try again at once, instead of waiting";
+    machine
+        .waits_for_attempt()
+        .then(|| Step::command(say, &retry))
+}
+
+/// Replacement of a Machine that does not serve yet.
+pub(super) fn deleted(machine: &Machine) -> Step {
+    let say = match machine.kind.as_ref().and_then(OpenEnum::known) {
+        Some(MachineKind::WindowsHost) => "Give the host up",
+        _ => "Let its MachineSet create another",
+    };
+    kubectl(machine, say, &["delete", machine.resource(), &machine.name])
+}
+
+/// Owner of the Machine, for people.
+pub(super) fn owner(machine: &Machine) -> &str {
+    machine.owner.as_deref().unwrap_or("its MachineSet")
+}
+
+/// Name of its Node or, before there is one, the expected name.
+pub(super) fn node(machine: &Machine) -> &str {
+    let known = machine.node.as_deref().or(machine.expected_node.as_deref());
+    known.unwrap_or(&machine.name)
+}
