@@ -26,6 +26,9 @@ use dormer_proto::{
 /// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 
+/// Taint of a Node whose host is off: Kubernetes then deletes its pods.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+
 /// Most pods of a budget by name.
 const PODS_MAX: usize = 6;
 
@@ -36,7 +39,8 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         return Vec::new();
     }
     if let Some(step) = stopped(machine) {
-        return vec![step];
+        let uncordon = machine.halt.as_ref().and_then(|_| uncordoned(machine));
+        return uncordon.into_iter().chain([step]).collect();
     }
     if let Some(refused) = &machine.refused {
         return not_supported(machine, refused);
@@ -52,6 +56,15 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         .known()
         .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
 }
+
+/// Uncordon of its Node, while another client keeps it cordoned.
+fn uncordoned(machine: &Machine) -> Option<Step> {
+    machine.cordoned_by.as_ref()?;
+    let uncordon = ["kubectl", "uncordon", node(machine)];
+    Some(Step::command(UNCORDON, &uncordon))
+}
+
+const UNCORDON: &str = "Uncordon the Node once it may be upgraded";
 
 /// Step of a machine on which dormer does nothing until a person lets it continue.
 fn stopped(machine: &Machine) -> Option<Step> {
@@ -89,7 +102,12 @@ fn stopped(machine: &Machine) -> Option<Step> {
             .filter(|it| it.kind != HaltKind::Ignored)
             .map(|it| it.text.as_str())
             .collect();
+        let own = halt
+            .by
+            .as_deref()
+            .is_some_and(|by| by.starts_with("dormer: "));
         let say = match all.as_slice() {
+            [] | [_] if own => "Let dormer continue, once its cause has ended".to_owned(),
             [] | [_] => "Let dormer continue".to_owned(),
             all => format!("Let dormer continue; {ends}: {}", all.join("; ")),
         };
@@ -132,35 +150,41 @@ fn failed(machine: &Machine) -> Vec<Step> {
     match code {
         // The end of the log is shown above the steps.
         _ if has_log => vec![Step::outside(outside, LOG_NAMES_WHY), retry(), recreate()],
-        // A retry meets the same key again. Trust in the new key continues the step. The command lacks the key: a person who
-        // trusts a key types what the host itself shows, not what the connection shows.
-        "HostKeyChanged" => {
-            let trust = "Trust that key, if it is the one that the cause names and you know who reinstalled the host: fill in \
-                         its fingerprint (SHA256:…) and your reason. The step then continues";
-            let fill = [
-                "dormer",
-                "trust-host-key",
-                name,
-                "--fingerprint",
-                "FINGERPRINT",
-                "--why",
-                "REASON",
-            ];
-            let mut replace = recreate();
-            replace.say = "Replace it, if the key is another one or nobody reinstalled the host: the connection may be \
-                           intercepted"
-                .into();
-            vec![
-                Step::outside(outside, say),
-                Step::outside(Outside::TrustHostKey, trust).fill(&fill),
-                replace,
-            ]
-        }
+        HOST_KEY_CHANGED => other_key(machine),
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
         _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
 }
+
+/// Steps of a machine whose host shows another key. A retry meets the same key again, and trust in the new key continues
+/// the step, or compares the host at once. The command lacks the key: a person who trusts a key types what the host itself
+/// shows, not what the connection shows.
+fn other_key(machine: &Machine) -> Vec<Step> {
+    let Cure { outside, say } = cure(HOST_KEY_CHANGED).unwrap_or(UNKNOWN);
+    let trust = "Trust that key, if it is the one that the cause names and you know who reinstalled the host: fill in its \
+                 fingerprint (SHA256:…) and your reason. The step then continues";
+    let fill = [
+        "dormer",
+        "trust-host-key",
+        machine.name.as_str(),
+        "--fingerprint",
+        "FINGERPRINT",
+        "--why",
+        "REASON",
+    ];
+    let mut replace = recreated(machine).instead();
+    replace.say =
+        "Replace it, if the key is another one or nobody reinstalled the host: the connection may be intercepted".into();
+    vec![
+        Step::outside(outside, say),
+        Step::outside(Outside::TrustHostKey, trust).fill(&fill),
+        replace,
+    ]
+}
+
+/// Code of a host that shows another key than the pinned one.
+const HOST_KEY_CHANGED: &str = "HostKeyChanged";
 
 /// Codes of a Node that is another's, or is not as it should be.
 const NODE_SHOWS_WHY: &[&str] = &[
@@ -249,6 +273,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
         ],
         MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
         MachinePhase::Serving => match &machine.not_compared {
+            Some(failure) if failure.code == HOST_KEY_CHANGED => other_key(machine),
             Some(failure) => {
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
                 let mut steps = vec![Step::outside(outside, say)];
@@ -512,38 +537,26 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         return vec![Step::outside(Outside::CorrectPool, say)];
     }
     if rollout.paused.is_some() {
-        let resume = ["dormer", "resume", "--pool", pool];
-        return vec![Step::command("Continue the rollout", &resume)];
+        return Vec::from_iter(to_continue(rollout));
     }
     if rollout.eroded {
         let describe = ["dormer", "describe", "rollout", pool];
-        let resume = ["dormer", "resume", "--pool", pool];
-        return vec![
-            Step::command(
-                "See which MachineSet is to want more Machines again, and raise it",
-                &describe,
-            ),
-            Step::command(
-                "Let the rollout continue without the missing one, if fewer are wanted for good",
-                &resume,
-            )
-            .instead(),
-        ];
+        let raise = Step::command(
+            "See which MachineSet is to want more Machines again, and raise it",
+            &describe,
+        );
+        let resume = to_continue(rollout).map(Step::instead);
+        return [raise].into_iter().chain(resume).collect();
     }
     if problem::cordoned(machine, rollout) {
         let uncordon = ["kubectl", "uncordon", node(machine)];
-        return vec![Step::command(
-            "Uncordon the Node once it may be upgraded",
-            &uncordon,
-        )];
+        return vec![Step::command(UNCORDON, &uncordon)];
     }
-    if let Some(slot) = rollout.stopped_by() {
-        let resume = ["dormer", "resume", slot.name.as_str()];
-        let say = format!(
-            "Return {} to service, so that it returns the lease",
-            slot.name
-        );
-        return vec![Step::command(&say, &resume)];
+    if rollout.stopped_by().is_some() {
+        return Vec::from_iter(to_continue(rollout));
+    }
+    if let Some(cure) = &rollout.waits_cure {
+        return vec![Step::outside(Outside::MendCluster, dotless(cure))];
     }
     match rollout.away.first() {
         Some(first) => {
@@ -556,6 +569,37 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         }
         None => Vec::new(),
     }
+}
+
+/// Command that lets a rollout grant again: one that is quarantined or paused, that has lost a Machine for good, or whose
+/// holder a person stopped. `None`: no command of dormer does.
+pub fn to_continue(rollout: &Rollout) -> Option<Step> {
+    let pool = rollout.pool.as_str();
+    let resume = ["dormer", "resume", "--pool", pool];
+    if rollout.status.quarantine.is_some() {
+        let run = format!("rollout/{pool}");
+        let release = ["dormer", "unquarantine", &run];
+        return Some(Step::command(
+            "Mend the cause, and release the run",
+            &release,
+        ));
+    }
+    if rollout.halted.is_some() || rollout.held.is_some() {
+        return None;
+    }
+    if rollout.paused.is_some() {
+        return Some(Step::command("Continue the rollout", &resume));
+    }
+    if let Some(slot) = rollout.stopped_by() {
+        let resume = ["dormer", "resume", slot.name.as_str()];
+        let say = format!(
+            "Return {} to service, so that it returns the lease",
+            slot.name
+        );
+        return Some(Step::command(&say, &resume));
+    }
+    let say = "Let the rollout continue without the missing one, if fewer are wanted for good";
+    rollout.eroded.then(|| Step::command(say, &resume))
 }
 
 fn evicting(machine: &Machine) -> Vec<Step> {
@@ -575,11 +619,17 @@ fn evicting(machine: &Machine) -> Vec<Step> {
             &["kubectl", "describe", "node", node(machine)],
         )),
     }
-    let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
-        let why = dotless(&blocker.why);
-        format!("Remove what keeps {}: {why}", blocker.pod)
-    });
-    steps.push(Step::outside(Outside::LetGo, say));
+    if blocker.until_off {
+        let taint = ["kubectl", "taint", "nodes", node(machine), OUT_OF_SERVICE];
+        let say = "Tell Kubernetes that the host is off, once that is certain";
+        steps.push(Step::command(say, &taint));
+    } else {
+        let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
+            let why = dotless(&blocker.why);
+            format!("Remove what keeps {}: {why}", blocker.pod)
+        });
+        steps.push(Step::outside(Outside::LetGo, say));
+    }
     let abort = ["dormer", "abort", machine.name.as_str()];
     let drain = machine.asked.as_ref().is_some_and(|it| it.begun);
     let say = match drain {
@@ -1020,7 +1070,10 @@ mod tests {
         super::tests::{failed_while, machine_in, rollout_with},
         *,
     };
-    use crate::{machine::Halt, run::TaskFailure};
+    use crate::{
+        machine::{CordonedBy, Halt},
+        run::TaskFailure,
+    };
     use dormer_proto::phase::Listed;
     use serde_json::json;
 
@@ -1065,6 +1118,21 @@ mod tests {
         assert!(text.contains("\n2. Trust that key"), "{text}");
         assert!(text.contains("trust-host-key m "), "{text}");
         assert!(text.contains("\nOr replace it, if the key"), "{text}");
+    }
+
+    #[test]
+    fn a_serving_machine_whose_host_has_another_key_is_trusted_as_a_failed_one_is() {
+        let serving = Machine {
+            waiting_for: Some("10.0.0.9 to be compared: another key (HostKeyChanged)".into()),
+            not_compared: Some(TaskFailure {
+                code: "HostKeyChanged".into(),
+                message: "another key".into(),
+                log: None,
+            }),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let failed = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
+        assert_eq!(steps(&serving, None), steps(&failed, None));
     }
 
     #[test]
@@ -1179,7 +1247,7 @@ mod tests {
         "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
         "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
         "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
-        "See", "Set", "Start", "Then", "Trust", "Try", "Uncordon", "Wait",
+        "See", "Set", "Start", "Tell", "Then", "Trust", "Try", "Uncordon", "Wait",
     ];
 
     #[test]
@@ -1234,6 +1302,29 @@ mod tests {
             ..machine_in(MachinePhase::Rebooting)
         };
         assert_eq!(lines(&steps(&paused, None)), ["dormer resume m"]);
+    }
+
+    #[test]
+    fn a_machine_that_dormer_holds_for_a_cordon_has_the_uncordon_first() {
+        let held = Machine {
+            halt: Some(Halt {
+                kind: HaltKind::Held.into(),
+                by: Some("dormer: somebody else cordoned the Node m".into()),
+                text: "held by dormer: somebody else cordoned the Node m".into(),
+                since: None,
+            }),
+            cordoned_by: Some(CordonedBy {
+                program: "kubectl".into(),
+                at: None,
+            }),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let steps = steps(&held, None);
+        assert_eq!(lines(&steps), ["kubectl uncordon m", "dormer resume m"]);
+        assert_eq!(
+            steps[1].say,
+            "Let dormer continue, once its cause has ended"
+        );
     }
 
     #[test]
