@@ -236,7 +236,15 @@ fn mistake(
     mut error: clap::Error,
     line: impl Iterator<Item = String>,
 ) -> Result<String, clap::Error> {
-    let (name, mut asked) = asked(line);
+    let line: Vec<String> = line.collect();
+    let (name, mut asked) = asked(line.iter().cloned());
+    if error.kind() == clap::error::ErrorKind::UnknownArgument
+        && let Some(meant) = one_dash(&line, &asked)
+    {
+        let typed = meant[1..].to_owned();
+        error.insert(ContextKind::InvalidArg, ContextValue::String(typed));
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(meant));
+    }
     if error.get(ContextKind::Usage).is_some() {
         // clap shows a flag whose value is from a variable as if it were required.
         let usage = asked.render_usage();
@@ -302,6 +310,15 @@ fn may_be_meant(typed: &str, command: &str) -> bool {
     }
     let same_start = typed.chars().next() == command.chars().next();
     same_start && typed.len().abs_diff(command.len()) <= 1
+}
+
+/// The flag that a word of `line` would be with a second dash: `--to` for `-to`.
+fn one_dash(line: &[String], asked: &clap::Command) -> Option<String> {
+    line.iter().find_map(|word| {
+        let name = word.strip_prefix('-')?.split('=').next()?;
+        let mut flags = asked.get_arguments().filter_map(clap::Arg::get_long);
+        (name.len() > 1 && flags.any(|it| it == name)).then(|| format!("--{name}"))
+    })
 }
 
 /// Whether the mistake is a flag that no known one is near to.
@@ -486,6 +503,11 @@ mod tests {
         assert!(!near.contains("the flags of"), "{near}");
         assert!(near.starts_with("unexpected argument"), "{near}");
         assert!(near.contains("'--sort-by'"), "{near}");
+        let dash = said("dormer rollback windows -to 11.0.0").expect("a mistake");
+        assert!(
+            dash.contains("unexpected argument '-to'") && dash.contains("'--to'"),
+            "{dash}"
+        );
         let usage = said("dormer why").expect("a mistake");
         assert!(
             usage.contains("Usage: dormer why [OPTIONS] <MACHINE>"),

@@ -457,6 +457,78 @@ fn ask(site: &Site, path: &str) {
     );
 }
 
+/// What a person confirms is what the dialog asked about, whatever the page shows by then.
+#[test]
+fn a_dialog_asks_again_when_its_machine_is_another_one_and_a_group_stays_as_it_was() {
+    dormer_testkit::full!();
+    let browser = started!(Browser::start());
+    let site = Site::new(3, 2);
+    browser.open(&site.url());
+    live(&browser);
+    stuck(&browser, 2);
+    // No request leaves the page: what it would ask for is kept.
+    browser.script(
+        "window.asked = [];
+        window.fetch = async (path) => {
+            window.asked.push(path);
+            return { ok: true, json: async () => ({}) };
+        };",
+    );
+    browser.click(".needs button[data-all]");
+    browser.until(
+        "it asks",
+        SOON,
+        "return document.getElementById('sure').open",
+    );
+    browser.script(
+        "document.querySelector('.needs button[data-all]').dataset.all += ' uid-of-another@1'",
+    );
+    browser.click("#sure-yes");
+    browser.until(
+        "both are asked for",
+        SOON,
+        "return window.asked.length >= 2",
+    );
+    let asked = browser.script("return window.asked.length + ' ' + window.asked.join(' ')");
+    let asked = asked.as_str().unwrap_or_default();
+    assert!(
+        asked.starts_with("2 ") && !asked.contains("uid-of-another"),
+        "{asked}"
+    );
+
+    browser.click(".needs a");
+    live(&browser);
+    browser.click("details.menu summary");
+    browser.click("button[data-key^='recreate-']");
+    browser.until(
+        "it asks",
+        SOON,
+        "return document.getElementById('sure').open",
+    );
+    // The stream ends, and its last page is that of the successor, which has the same name.
+    browser.script(
+        "stream.close();
+        const fresh = document.querySelector('main').innerHTML;
+        const uid = document.querySelector(\"button[data-key^='recreate-']\").dataset.post.split('/')[4];
+        show({title: 'win-a is Provisioned', main: fresh.replaceAll(uid, 'uid-of-its-successor'), trouble: null});",
+    );
+    let changed = browser.script(
+        "return document.getElementById('sure-yes').disabled + ' ' + document.getElementById('sure-changed').innerText",
+    );
+    assert_eq!(
+        changed,
+        "true It has changed meanwhile: win-a is Provisioned. Cancel, and decide again."
+    );
+    browser.press(&ENTER.to_string());
+    assert_eq!(
+        browser.script("return document.getElementById('sure').open"),
+        true,
+        "Enter confirms nothing"
+    );
+    browser.press(&ESCAPE.to_string());
+    no_complaints(&browser);
+}
+
 /// Remote commands on the host, unfolded by keyboard. They stay unfolded while the page updates, and fit a telephone.
 #[test]
 fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_is_at_work() {

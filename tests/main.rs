@@ -51,6 +51,7 @@ mod stores;
 #[cfg(feature = "demo")]
 mod telemetry;
 mod tidy;
+mod tidy_causes;
 mod tidy_circles;
 mod tidy_pages;
 mod tidy_paths;

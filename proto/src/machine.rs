@@ -482,6 +482,9 @@ pub struct Blocker {
     /// Names of the disruption budgets that keep it, if they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<String>,
+    /// Whether it leaves only once its host is said to be off. An older worker does not send it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub until_off: bool,
 }
 
 /// Reason for which a worker did not open a fence, or stopped under an open one.

@@ -195,10 +195,14 @@ pub struct PoolSettings {
     /// Reason for which that generation is refused. The previous settings stay in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// What grants within the limit wait for, with what to do: something else changes the cluster. A grant over the limit
+    /// What grants within the limit wait for: something else changes the cluster. A grant over the limit
     /// mends what does not serve, and does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+    /// Remedy for `waits`: an imperative sentence, with the commands that execute it. `None`: an older watcher writes it
+    /// into `waits`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_cure: Option<String>,
     /// Whether a node has to pass the checks of [`crate::checks`] before it counts as joined. An older watcher does not send
     /// it.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -241,6 +245,7 @@ impl PoolSettings {
             generation: 0,
             refused: None,
             waits: None,
+            waits_cure: None,
             // Its own fact says it, before any settings come.
             neighbour: OtherOperator::Unread,
             ..self.clone()
@@ -281,6 +286,7 @@ impl Default for PoolSettings {
             generation: 0,
             refused: None,
             waits: None,
+            waits_cure: None,
             neighbour: OtherOperator::Unread,
         }
     }

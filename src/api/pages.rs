@@ -1,6 +1,6 @@
 //! Data for the console's pages beside the endpoints' answers: a run's episodes, requests of people, and payloads.
 
-use super::{Api, ApiError, planned, reads, story, timeline};
+use super::{Api, ApiError, planned, reads, story, timeline, views};
 use axum::extract::{Path, Query, State as Of};
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
@@ -77,7 +77,9 @@ impl Api {
                     who: who.clone(),
                     what,
                     why: why.clone(),
-                    state: Dormer::label(&record.run.state).to_owned(),
+                    state: views::state_text(&record.run.state)
+                        .unwrap_or_else(|| Dormer::label(&record.run.state))
+                        .to_owned(),
                 });
             }
         })

@@ -1,5 +1,6 @@
 //! History for people: what happened at each record, by kind and in a sentence.
 
+use crate::views;
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
     checks::{CheckResult, NodeCheck},
@@ -71,6 +72,7 @@ impl Story {
             seq: record.run.seq.0,
             at: record.at.into(),
             state: Dormer::label(&record.run.state).to_owned(),
+            state_text: views::state_text(&record.run.state).map(str::to_owned),
             phase: phase.map(OpenEnum::from),
             phase_text: phase.map(|phase| phase.text().to_owned()),
             events,

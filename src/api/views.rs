@@ -9,7 +9,7 @@ use dormer_proto::{
     id::{RunId, TaskId, Timestamp},
     machine::ConditionFact,
     message,
-    phase::{Listed, MachinePhase},
+    phase::{Listed, MachinePhase, RolloutState},
     rollout::NotCompared,
     work::machine_run,
 };
@@ -251,6 +251,7 @@ fn drain_view(drain: machine::Drain) -> Drain {
                 pod: blocker.pod,
                 why: blocker.why,
                 budgets: blocker.budgets,
+                until_off: blocker.until_off,
             })
             .collect(),
         force: drain.force,
@@ -417,6 +418,7 @@ pub fn rollout(
         paused: view.paused,
         held: view.held,
         held_cure: view.held_cure,
+        waits_cure: view.waits_cure,
         refused: view.refused,
         halted: view.halted,
         payload: view.payload,
@@ -489,6 +491,22 @@ fn stopped(state: &machine::State) -> Option<String> {
     Some(format!("paused by {}", person(Some(paused))))
 }
 
+/// State of a run in the word that people read, where that is not its workflow's: an Open rollout grants leases, and is
+/// Idle while no machine wants one. [`dormer_views::problem::word_of`] has the same words.
+pub(crate) fn state_text(state: &State) -> Option<&'static str> {
+    let State::Rollout(rollout) = state else {
+        return None;
+    };
+    let open = Dormer::label(state) == RolloutState::Open.id();
+    open.then(
+        || match (rollout.slots.is_empty(), rollout.queue().is_empty()) {
+            (false, _) => "Running",
+            (true, false) => "Waiting",
+            (true, true) => "Idle",
+        },
+    )
+}
+
 /// Summary of any run.
 pub fn run(run: &Run<Dormer>, live: &Live, now: Timestamp) -> run::Run {
     run::Run {
@@ -496,6 +514,7 @@ pub fn run(run: &Run<Dormer>, live: &Live, now: Timestamp) -> run::Run {
         workflow: run.id.workflow().to_owned(),
         name: called(run),
         state: Dormer::label(&run.state).to_owned(),
+        state_text: state_text(&run.state).map(str::to_owned),
         tasks: run.tasks.len() as u64,
         deadline: run.deadline().map(Moment),
     }

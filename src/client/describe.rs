@@ -254,7 +254,7 @@ mod tests {
             "queue": [{"uid": "u", "name": "a", "position": 1, "away": false}],
             "slots": [{"token": 5, "holder": "u", "name": "a", "marked": false, "seq": 20, "since": AT}],
             "gaps": [{"uid": "u", "name": "a", "owner": "s", "seq": 3, "since": AT, "waitsFor": "w"}],
-            "awaited": ["a"], "turnedAway": ["a"], "paused": "ann", "held": "h", "heldCure": "c", "refused": "r",
+            "awaited": ["a"], "turnedAway": ["a"], "paused": "ann", "held": "h", "heldCure": "c", "waitsCure": "w", "refused": "r",
             "halted": "h", "rollback": "r", "overridden": {"specPayload": "12", "by": "ann"}, "machineSets": [{"name": "s", "replicas": 2}], "waitingFor": "w",
             "typicalTurnSeconds": 168, "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62,
             "closed": AT, "quarantine": {"code": "c", "why": "w", "since": AT, "builds": ["1"]},

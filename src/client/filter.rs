@@ -6,7 +6,10 @@ use super::{
     server::Server,
     short_names::one_that_ends_in,
 };
-use clap::{Args, builder::PossibleValuesParser};
+use clap::{
+    Args, Command,
+    builder::{PossibleValue, StringValueParser, TypedValueParser},
+};
 use dormer_profile::suggestion::question;
 use dormer_proto::phase::{Listed, MachinePhase};
 use dormer_views::problem::ROLLOUT_WORDS;
@@ -20,12 +23,34 @@ pub(crate) struct Filter {
     pub(super) pool: Option<String>,
     /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
     /// that a person stopped
-    #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
+    #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
     /// state, phase, version, node, owner, zone, template (current, outdated) and code (of the failure)
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
+}
+
+/// Parser of a state that offers all of them, for help and completions. Which ones the listed objects have is known only
+/// with their kind: [`Filter::check`] refuses the others.
+#[derive(Debug, Clone)]
+struct StateParser;
+
+impl TypedValueParser for StateParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(names().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// Every state of a machine or a rollout.
@@ -145,12 +170,14 @@ impl Filter {
         let Some(state) = &self.state else {
             return Ok(());
         };
-        let states = T::states();
-        if states.is_empty() || states.iter().any(|it| it.eq_ignore_ascii_case(state)) {
+        let own = T::states();
+        let states = if own.is_empty() { names() } else { own };
+        if states.iter().any(|it| it.eq_ignore_ascii_case(state)) {
             return Ok(());
         }
+        let near = question(state, states.iter().copied());
         Err(Failure::Usage(format!(
-            "--state {state}: {what} are never in that state; their states are {}",
+            "--state {state}: {what} are never in that state{near}\ntheir states are: {}",
             states.join(", ")
         )))
     }
@@ -394,6 +421,20 @@ mod tests {
         for word in ["held", "paused", "ignored", "Halted", "stuck", "Joined"] {
             assert!(names().contains(&word), "{word}");
         }
+    }
+
+    #[test]
+    fn a_mistyped_state_gets_the_states_of_the_listed_objects_alone() {
+        let filter = Filter {
+            state: Some("idel".into()),
+            ..Filter::default()
+        };
+        let refused = filter.check::<Progress>("rollouts").expect_err("refused");
+        assert_eq!(
+            refused.to_string(),
+            "--state idel: rollouts are never in that state; did you mean Idle?\n\
+             their states are: Idle, Running, Waiting, Stopped, Enrolling, Paused, Halted"
+        );
     }
 
     #[test]

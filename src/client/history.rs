@@ -132,10 +132,10 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
 
 /// State after the record, with the phase if it is more specific.
 fn label(record: &Record) -> String {
-    let state = &record.state;
+    let state = record.state_word();
     match record.phase_beside_state() {
         Some(phase) => format!("{state}, {phase}"),
-        None => state.clone(),
+        None => state.to_owned(),
     }
 }
 

@@ -349,7 +349,7 @@ pub(super) const NAMESPACE: Column<Machine> = Column::new("NAMESPACE", |it| it.n
 impl Item for Run {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("RUN", |it| it.status.run.clone()),
-        Column::new("STATE", |it| it.state.clone()),
+        Column::new("STATE", |it| it.state_word().to_owned()),
         Column::new("SINCE", |it| span(it.status.since_seconds)),
         Column::new("NAME", |it| it.name.clone()),
         Column::new("SEQ", |it| it.status.seq.to_string()),

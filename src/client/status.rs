@@ -256,11 +256,10 @@ impl StatusAnswers {
             .rollouts
             .iter()
             .filter_map(|it| {
-                Some(format!(
-                    "  Rollout {}: {}",
-                    it.pool,
-                    problem::stands_still(it)?
-                ))
+                let still = problem::stands_still(it)?;
+                let line = explain::to_continue(it).and_then(|step| step.line());
+                let line = line.map_or_else(String::new, |line| format!("\n    {line}"));
+                Some(format!("  Rollout {}: {still}{line}", it.pool))
             })
             .collect();
         if !still.is_empty() {
@@ -660,7 +659,7 @@ mod tests {
         assert!(
             text.starts_with(
                 "STOPPED ROLLOUTS\n  Rollout windows: quarantined (RecordForged), and grants nothing: its \
-                 MAC is wrong; dormer unquarantine rollout/windows"
+                 MAC is wrong\n    dormer unquarantine rollout/windows"
             ),
             "{text}"
         );

@@ -85,6 +85,7 @@ function show({ title, main, trouble }) {
   const fresh = new DOMParser().parseFromString("<main>" + main + "</main>", "text/html").querySelector("main");
   localize(fresh);
   fitChildren(at("main"), fresh);
+  recheck();
 }
 
 let waiting = null;
@@ -149,7 +150,8 @@ document.addEventListener("input", (event) => {
   const form = event.target.closest("form[role=search]");
   if (!form) return;
   clearTimeout(typing);
-  typing = setTimeout(() => go(addressOf(form), true), 200);
+  // A choice is meant as it is. What is typed goes out when the keys rest for a moment.
+  typing = setTimeout(() => go(addressOf(form), true), event.target.matches("select") ? 0 : 80);
 });
 document.addEventListener("submit", (event) => {
   if (event.target.getAttribute("role") !== "search") return;
@@ -181,19 +183,37 @@ function say(text) {
   if (text) setTimeout(() => { if (at("said").textContent === text) at("said").textContent = ""; }, 10000);
 }
 
+// What the open dialog asks about: the key of its button, and the requests as they were when the person pressed it.
+let asking = null;
+
+// A machine may be replaced, or enter another state, under the open dialog. The person then decides again.
+function recheck() {
+  if (!asking || !asking.key) return;
+  const now = document.querySelector('button[data-key="' + CSS.escape(asking.key) + '"]');
+  const changed = !now || JSON.stringify(requestsOf(now)) !== asking.requests;
+  at("sure-changed").hidden = !changed;
+  at("sure-changed").textContent = changed ? "It has changed meanwhile: " + document.title + ". Cancel, and decide again." : "";
+  at("sure-yes").disabled = changed;
+}
+
 // Resolves to the reason if the person confirms, otherwise to undefined.
-function sure(button) {
+function sure(button, requests) {
   const dialog = at("sure");
+  asking = { key: button.dataset.key, requests: JSON.stringify(requests) };
   at("sure-what").textContent = button.dataset.what;
   at("sure-danger").textContent = button.dataset.danger;
   at("sure-yes").textContent = button.dataset.yes;
   at("sure-yes").classList.toggle("danger", button.classList.contains("danger"));
   at("sure-why").value = at("why") ? at("why").value : "";
   dialog.returnValue = "no";
+  recheck();
   dialog.showModal();
   at("sure-why").focus();
   return new Promise((done) => {
-    dialog.addEventListener("close", () => done(dialog.returnValue === "yes" ? at("sure-why").value : undefined), { once: true });
+    dialog.addEventListener("close", () => {
+      asking = null;
+      done(dialog.returnValue === "yes" ? at("sure-why").value : undefined);
+    }, { once: true });
   });
 }
 
@@ -201,7 +221,7 @@ function sure(button) {
 at("sure-why").addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault();
-  at("sure").close("yes");
+  if (!at("sure-yes").disabled) at("sure").close("yes");
 });
 
 // Requests of a button: one, or one for each machine of a group.
@@ -241,17 +261,19 @@ document.addEventListener("click", async (event) => {
   if (copy) copied(copy);
   const button = event.target.closest("button[data-post], button[data-all]");
   if (!button) return;
-  const why = button.dataset.what ? await sure(button) : at("why") ? at("why").value : "";
+  // Those that the person sees now: the page may change while the dialog is open.
+  const requests = requestsOf(button);
+  const to = button.dataset.to;
+  const why = button.dataset.what ? await sure(button, requests) : at("why") ? at("why").value : "";
   if (why === undefined) return;
   button.disabled = true;
-  const requests = requestsOf(button);
   const count = requests.length;
   const refusals = [];
   // What a resume ended: a pause and a hold end together.
   let ended = [];
   const worker = async () => {
     for (let next = requests.shift(); next; next = requests.shift()) {
-      const answer = await send(next, why, button.dataset.to);
+      const answer = await send(next, why, to);
       if (answer.refused) refusals.push(answer.refused);
       else ended = answer.ended;
     }

@@ -13,6 +13,7 @@ use dormer_api::{live::Live, prerequisites, views};
 use dormer_proto::phase::{Listed, MachineState};
 use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
+    explain,
     machine::{HaltKind, Machine},
     moment::span,
     numbers::Numbers,
@@ -302,6 +303,9 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
         @for (rollout, why) in &still {
             p.note.amber data-key=(format!("still-{}", rollout.pool)) {
                 "Rollout " a href=(format!("/rollouts/{}", rollout.pool)) { (rollout.pool) } " is stopped: " (why) "."
+                @if let Some(line) = explain::to_continue(rollout).and_then(|it| it.line()) {
+                    " To end that: " (command(&line))
+                }
             }
         }
     }

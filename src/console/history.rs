@@ -127,7 +127,7 @@ fn row(shown: &ShownRecord<'_>, run: &SharedRun, reset: Option<&str>, part: Part
             td data-label="Record" { span.seq { (seq) } }
             td data-label="When" { (time(record.at)) }
             td data-label="State" {
-                (state(&record.state))
+                (state(record.state_word()))
                 @if let Some(phase) = record.phase_beside_state() { " " span.phase { (phase) } }
             }
             td data-label="What" {

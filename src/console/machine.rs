@@ -264,11 +264,10 @@ fn fields(machine: &Machine) -> [(&'static str, Option<&str>); 9] {
     ]
 }
 
-/// Times with their labels.
-fn moments(machine: &Machine) -> [(&'static str, Option<Moment>); 3] {
+/// Times with their labels. The age of its state stands above.
+fn moments(machine: &Machine) -> [(&'static str, Option<Moment>); 2] {
     [
         ("Created", machine.created),
-        ("In this state since", Some(machine.status.since)),
         ("Ended", machine.status.closed),
     ]
 }

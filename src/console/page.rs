@@ -94,6 +94,7 @@ fn sure() -> Markup {
             form method="dialog" {
                 h2 #sure-what { "Confirm" }
                 p #sure-danger {}
+                p #sure-changed.note.amber role="alert" hidden {}
                 label for="sure-why" { "Reason (kept in the history)" }
                 input #sure-why type="text" maxlength="200" autocomplete="off";
                 div.actions {

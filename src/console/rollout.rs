@@ -19,6 +19,7 @@ use dormer_proto::{
 };
 use dormer_views::{
     actions::{Action, END_ROLLBACK, PAUSE_POOL, RESUME_POOL},
+    explain,
     moment::{lasted, span},
     numbers::Numbers,
     open_enum::OpenEnum,
@@ -89,8 +90,10 @@ fn status_section(rollout: &Rollout) -> Markup {
         @if let Some(slot) = rollout.stopped_by() {
             p.note.amber {
                 a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds the lease, and was "
-                (or_dash(slot.stopped.as_deref())) ": nothing else is granted. To end that: "
-                (command(&format!("dormer resume {}", slot.name)))
+                (or_dash(slot.stopped.as_deref())) ": nothing else is granted. "
+                @if let Some(line) = explain::to_continue(rollout).and_then(|it| it.line()) {
+                    "To end that: " (command(&line))
+                }
             }
         }
         @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
@@ -98,11 +101,16 @@ fn status_section(rollout: &Rollout) -> Markup {
         @if let Some(back) = &rollout.overridden {
             p.note {
                 "It is rolled back: its machines get " (or_dash(rollout.payload.as_deref())) " instead of "
-                (back.spec_payload) " (spec.payload). To go forward again: "
+                (back.forward()) ". To go forward again: "
                 (command(&format!("dormer rollback {} --end", rollout.pool)))
             }
         }
-        @if let Some(what) = &rollout.waiting_for { p.note { "The next grant waits for " (what) "." } }
+        @if let Some(what) = &rollout.waiting_for {
+            p.note {
+                "The next grant waits for " (what) "."
+                @if let Some(cure) = &rollout.waits_cure { " " (cure) "." }
+            }
+        }
     }
 }
 

@@ -315,6 +315,7 @@ fn evicting(pod: &str, why: &str, budgets: &[&str]) -> Trouble {
         pod: pod.into(),
         why: why.into(),
         budgets: budgets.iter().map(|&name| name.into()).collect(),
+        until_off: false,
     }];
     let drain = Drain {
         evicted: 4,
@@ -326,6 +327,13 @@ fn evicting(pod: &str, why: &str, budgets: &[&str]) -> Trouble {
         ..Drain::default()
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
+}
+
+/// The same, of a host that has to be said to be off.
+fn until_off(mut trouble: Trouble) -> Trouble {
+    let drain = trouble.machine.drain.as_mut().expect("it is drained");
+    drain.blockers[0].until_off = true;
+    trouble
 }
 
 fn upload() -> Trouble {
@@ -475,7 +483,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
         ("disk-full", converging(2, "DiskFull", "drive C of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
-        ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running (dormer run --role approver)?")),
+        ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running?")),
         ("no-token", converging(2, "TokenRefused", "the approver gives no bootstrap token: its Machine is in phase Deleting")),
         ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone")),
         ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
@@ -529,6 +537,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
                 pod: pod.into(),
                 why: "the PodDisruptionBudget cart asks for 5 healthy pods, and 5 are healthy".into(),
                 budgets: vec!["cart".into()],
+                until_off: false,
             })
             .to_vec(),
         ..Drain::default()
@@ -557,6 +566,8 @@ fn people() -> Vec<(&'static str, Trouble)> {
         ("drain waits for the lease", shown_as(&asked(serving(Phase::LeaseWait(drain.clone()))), Vec::new())),
         ("drain waits for a step", shown_as(&asked(serving(Phase::Closing)), Vec::new())),
         ("drain that a budget holds up", shown_as(&leased(serving(Phase::Evicting(drain, blocked))), Vec::new())),
+        ("drain of a host that does not answer", until_off(evicting("shop/cart-7", "it is ending, with 30 s of grace, but its node does not answer: its containers may still run, so it is not deleted by force", &[]))),
+        ("behind an upgrade of the cluster", behind(json!({"waitingFor": "a cluster that nothing else changes: the cluster is being upgraded since 2026-11-23T07:00:00Z (Working towards 4.20.3)", "waitsCure": "See how far the cluster's upgrade is: kubectl get clusterversion"}))),
         ("drained", shown_as(&leased(serving(Phase::Drained)), Vec::new())),
         ("behind a drained machine", behind(json!({"slots": slot, "away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}]}))),
         ("paused and held", shown_as(&held_twice, Vec::new())),
@@ -657,8 +668,8 @@ fn begins(line: &str) -> Option<&str> {
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create",
     "delete", "end", "find", "free", "give", "install", "let", "make", "mend", "nothing", "open",
-    "read", "remove", "replace", "restore", "return", "see", "set", "start", "then", "trust",
-    "try", "uncordon", "wait",
+    "read", "remove", "replace", "restore", "return", "see", "set", "start", "tell", "then",
+    "trust", "try", "uncordon", "wait",
 ];
 
 #[test]
@@ -683,7 +694,7 @@ fn what_to_do_now_begins_with_an_imperative() {
         .filter_map(|line| line.strip_prefix("  Cause:"));
     // One text on the wire holds what another operator is, and how to stop it.
     let causes = causes.filter(|cause| !cause.contains("; to stop it: "));
-    let commands = causes.filter(|cause| cause.contains("kubectl "));
+    let commands = causes.filter(|cause| cause.contains("kubectl ") || cause.contains("(dormer "));
     assert_eq!(
         commands.collect::<Vec<_>>(),
         Vec::<&str>::new(),

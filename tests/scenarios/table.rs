@@ -435,7 +435,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
             (
                 REAL_STRESS,
-                "the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_named",
+                "the_host_stays_so_the_pods_of_a_silent_node_are_kept",
             ),
             (
                 REAL_STRESS,

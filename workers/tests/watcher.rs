@@ -575,8 +575,12 @@ async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list
 
 /// What upgrades wait for, as the rollout is told.
 fn waits(state: &KnownFacts) -> String {
-    let waits = pool(state).and_then(|pool| pool.waits);
-    waits.unwrap_or_default()
+    let pool = pool(state);
+    let texts = pool.map(|pool| [pool.waits, pool.waits_cure].map(Option::unwrap_or_default));
+    let [waits, cure] = texts.unwrap_or_default();
+    assert!(!waits.contains("kubectl"), "{waits}");
+    assert_eq!(waits.is_empty(), cure.is_empty(), "{waits}: {cure}");
+    format!("{waits} {cure}").trim().to_owned()
 }
 
 #[tokio::test]
@@ -628,7 +632,10 @@ async fn what_else_changes_the_cluster_reaches_the_rollout() {
     world.create(workers).expect("a pool of workers");
     tell(
         "the workers are paused",
-        &["MachineConfigPool worker is paused"],
+        &[
+            "MachineConfigPool worker is paused",
+            "kubectl patch machineconfigpool worker",
+        ],
     )
     .await;
     let workers = Key::new("", "worker");

@@ -143,6 +143,7 @@ fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
         pod: "shop/db-0".into(),
         why: "its node does not answer".into(),
         budgets: Vec::new(),
+        until_off: false,
     };
     story.done(
         "evict",

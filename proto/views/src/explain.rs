@@ -20,6 +20,7 @@ mod usual;
 
 pub use advice::steps;
 pub use cures::{host_cure, is_connection};
+pub use drain_steps::to_continue;
 pub use failing::{LastFailure, cause, failure_in, step_text};
 pub use outdated::{OutdatedMachines, outdated};
 pub use situation::{condition_text, machine_set, numbers_text, situation};
@@ -504,7 +505,7 @@ pub(crate) mod tests {
             name: "win-1".into(),
             desired_version: Some("v2".into()),
             machine_phase: Some("Provisioned".into()),
-            waiting_for: Some("a retry (dormer retry), or a change that gives a reason".into()),
+            waiting_for: Some("a person's retry, or a change that gives a reason".into()),
             ..failed_while(
                 MachinePhase::Probing,
                 "AuthRejected",
@@ -782,6 +783,7 @@ pub(crate) mod tests {
             seq,
             at: Moment(Timestamp(1_763_708_400_000)),
             state: "Provisioned".into(),
+            state_text: None,
             phase: None,
             phase_text: None,
             events: vec![event],
@@ -834,6 +836,7 @@ pub(crate) mod tests {
                 seq,
                 at: Moment(Timestamp(1_763_708_400_000)),
                 state: "Provisioned".into(),
+                state_text: None,
                 phase: None,
                 phase_text: None,
                 events: vec![event],

@@ -361,6 +361,9 @@ pub struct Blocker {
     /// Names of the disruption budgets that keep it, if they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<String>,
+    /// Whether it leaves only once its host is said to be off: its Node does not answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub until_off: bool,
 }
 
 /// Condition of a Kubernetes object.

@@ -90,6 +90,9 @@ pub struct Record {
     pub at: Moment,
     /// State of the run after it, as its workflow names it.
     pub state: String,
+    /// The state in the word that people read, where that is another: an Open rollout is Idle, Waiting or Running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_text: Option<String>,
     /// Phase of a machine after it.
     pub phase: Option<OpenEnum<MachinePhase>>,
     /// The phase in words.
@@ -104,6 +107,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// State in the word that people read.
+    pub fn state_word(&self) -> &str {
+        self.state_text.as_deref().unwrap_or(&self.state)
+    }
+
     /// Phase in words, if it says more than the state.
     pub fn phase_beside_state(&self) -> Option<&str> {
         let text = self.phase_text.as_deref()?;

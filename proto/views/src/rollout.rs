@@ -50,6 +50,10 @@ pub struct Rollout {
     /// Remedy for `held`: an imperative sentence, with the commands that execute it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_cure: Option<String>,
+    /// Remedy for another change of the cluster that grants wait for, such as its upgrade: an imperative sentence, with its
+    /// commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_cure: Option<String>,
     /// Reason for which the pool's present settings are refused. The ones before them hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -86,6 +90,16 @@ pub struct Overridden {
     pub spec_payload: String,
     /// Person who asked for it, and reason.
     pub by: String,
+}
+
+impl Overridden {
+    /// The payload that the spec asks for, in words: its version, or the newest one that is installed.
+    pub fn forward(&self) -> String {
+        match self.spec_payload.as_str() {
+            "installed" => "the newest installed payload (spec.payload: installed)".to_owned(),
+            version => format!("{version} (spec.payload)"),
+        }
+    }
 }
 
 /// Multiple of the usual duration at which a turn counts as late.
@@ -145,14 +159,15 @@ pub struct Slot {
 impl Rollout {
     /// Direction of a rollback that is in force, and how it ends: `rolling back to 11.0.0, and spec.payload is 11.1.0`.
     pub fn direction(&self) -> Option<String> {
-        let Overridden { spec_payload, by } = self.overridden.as_ref()?;
+        let back = self.overridden.as_ref()?;
+        let (forward, by) = (back.forward(), &back.by);
         let to = self.payload.as_deref().unwrap_or("another payload");
         let how = match self.slots.is_empty() && self.queue.is_empty() {
             true => "rolled back",
             false => "rolling back",
         };
         Some(format!(
-            "{how} to {to} instead of {spec_payload} (spec.payload), asked for by {by}; to go forward again: dormer \
+            "{how} to {to} instead of {forward}, asked for by {by}; to go forward again: dormer \
              rollback {} --end",
             self.pool
         ))

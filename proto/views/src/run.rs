@@ -84,10 +84,20 @@ pub struct Run {
     pub name: String,
     /// State, as its workflow names it.
     pub state: String,
+    /// The state in the word that people read, where that is another: an Open rollout is Idle, Waiting or Running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_text: Option<String>,
     /// Number of open tasks.
     pub tasks: u64,
     /// Time of its next timer.
     pub deadline: Option<Moment>,
+}
+
+impl Run {
+    /// State in the word that people read.
+    pub fn state_word(&self) -> &str {
+        self.state_text.as_deref().unwrap_or(&self.state)
+    }
 }
 
 listed! {

@@ -202,7 +202,7 @@ fn overridden(pool: &str, view: &rollout::View) -> Condition {
         Some((written, by)) => {
             let payload = view.payload.as_deref().unwrap_or("another payload");
             let message = format!(
-                "{by} rolled back to {payload}, which replaces spec.payload {written}; to go forward \
+                "{by} rolled back to {payload}, which replaces spec.payload: {written}; to go forward \
                  again: dormer rollback {pool} --end"
             );
             Condition::new("Overridden", true, "RolledBack", message)
@@ -281,6 +281,7 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
         0 => Condition::new("Progressing", false, "AsExpected", "no machine is changing"),
         waiting => {
             let why = view.waiting_for.as_deref().unwrap_or("the next decision");
+            let why = with_remedy(why, view.waits_cure.as_deref());
             let message = format!("{waiting} machines wait for the lease: {why}");
             Condition::new("Progressing", true, "MachinesWait", message)
         }

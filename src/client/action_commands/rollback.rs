@@ -12,7 +12,7 @@ use crate::{
 use clap::Args;
 use dormer_views::{
     actions::{END_ROLLBACK, ROLLBACK},
-    rollout::Pool,
+    rollout::{Overridden, Pool},
 };
 
 /// Arguments of a rollback.
@@ -79,10 +79,7 @@ impl Rollback {
             self.request.check(server, &path, &body).await?;
         }
         let to = found.and_then(|it| it.overridden.as_ref());
-        let to = to.map_or_else(
-            || "the payload in its spec".to_owned(),
-            |it| format!("{} (spec.payload)", it.spec_payload),
-        );
+        let to = to.map_or_else(|| "the payload in its spec".to_owned(), Overridden::forward);
         let what = format!("end the rollback of the pool {pool}, and go forward to {to}");
         self.request.confirm(&what, risk)?;
         let answered = self.request.post(server, &END_ROLLBACK, &path, &body).await;
@@ -103,8 +100,8 @@ fn without_version(pool: &Pool) -> Failure {
     if let Some(back) = overridden {
         return Failure::refused(
             format!(
-                "{name} is rolled back already, to {now} instead of {} (spec.payload)",
-                back.spec_payload
+                "{name} is rolled back already, to {now} instead of {}",
+                back.forward()
             ),
             format!("to go forward again: dormer rollback {name} --end"),
         );
@@ -155,7 +152,7 @@ mod tests {
             "members": 2, "payload": "11.0.0", "overridden": {"specPayload": "installed", "by": "ann"}});
         let text = without_version(&serde_json::from_value(pool).expect("a pool")).to_string();
         assert!(
-            text.contains("to 11.0.0 instead of installed")
+            text.contains("to 11.0.0 instead of the newest installed payload")
                 && text.contains("dormer rollback windows --end"),
             "{text}"
         );

@@ -296,6 +296,7 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
             .optional("Halted", halted(rollout, now).as_ref())
             .optional("Held", rollout.held.as_ref())
             .optional("Held cure", rollout.held_cure.as_ref())
+            .optional("Wait cure", rollout.waits_cure.as_ref())
             .optional("Refused", rollout.refused.as_ref())
             .optional("Paused", rollout.paused.as_ref())
             .optional("Rollback", rollout.rollback.as_ref())

@@ -30,17 +30,26 @@ const CHECKS_MAX: u32 = 100;
 /// Longest upgrade of the cluster without an Event.
 const LONG: Duration = Duration::from_secs(24 * 3_600);
 
-/// Result of one read: a sentence for each change, with what to do.
+/// Something else that changes the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherChange {
+    /// What changes it, for people.
+    pub why: String,
+    /// Remedy, as an imperative sentence with its command.
+    pub cure: String,
+}
+
+/// Result of one read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterChanges {
     /// The ClusterVersion is progressing.
-    pub version: Option<String>,
+    pub version: Option<OtherChange>,
     /// The upgrade has lasted longer than a day.
     pub long: bool,
     /// The pool of Linux workers is paused, or being changed.
-    pub worker_pool: Option<String>,
+    pub worker_pool: Option<OtherChange>,
     /// A health check would delete a Machine whose host is configured again.
-    pub health_check: Option<String>,
+    pub health_check: Option<OtherChange>,
     /// What could not be read; the last result holds for it.
     pub unread: Option<String>,
 }
@@ -91,7 +100,7 @@ fn holds<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
         .find(|one| one["type"] == kind && one["status"] == "True")
 }
 
-async fn cluster_version(client: &Client) -> Result<(Option<String>, bool), String> {
+async fn cluster_version(client: &Client) -> Result<(Option<OtherChange>, bool), String> {
     let kind = ("config.openshift.io", "v1", "ClusterVersion");
     let Some(found) = one(client, kind, "version").await? else {
         return Ok((None, false));
@@ -104,30 +113,39 @@ async fn cluster_version(client: &Client) -> Result<(Option<String>, bool), Stri
     let lasts =
         began.and_then(|began| Duration::try_from(Timestamp::now().duration_since(began)).ok());
     let message = progressing["message"].as_str().unwrap_or_default();
-    let what = format!(
-        "the cluster is being upgraded since {since} ({}): kubectl get clusterversion shows how far it is; \
-         spec.waitForClusterVersion: false does not wait",
-        message.trim_end_matches('.')
-    );
+    let what = OtherChange {
+        why: format!(
+            "the cluster is being upgraded since {since} ({})",
+            message.trim_end_matches('.')
+        ),
+        cure: "See how far the cluster's upgrade is: kubectl get clusterversion. With spec.waitForClusterVersion: false \
+               the WindowsPool does not wait for it"
+            .to_owned(),
+    };
     Ok((Some(what), lasts.is_some_and(|lasts| lasts >= LONG)))
 }
 
-async fn worker_pool(client: &Client) -> Result<Option<String>, String> {
+async fn worker_pool(client: &Client) -> Result<Option<OtherChange>, String> {
     let kind = (MACHINE_CONFIG_GROUP, "v1", "MachineConfigPool");
     let Some(found) = one(client, kind, WORKER_POOL).await? else {
         return Ok(None);
     };
     if found.data["spec"]["paused"] == true {
-        return Ok(Some(format!(
-            "the MachineConfigPool {WORKER_POOL} is paused: somebody wants no worker to be changed; kubectl patch \
-             machineconfigpool {WORKER_POOL} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}' ends that"
-        )));
+        return Ok(Some(OtherChange {
+            why: format!(
+                "the MachineConfigPool {WORKER_POOL} is paused, so no worker is to be changed"
+            ),
+            cure: format!(
+                "End the pause once workers may be changed: kubectl patch machineconfigpool {WORKER_POOL} --type=merge -p \
+                 '{{\"spec\":{{\"paused\":false}}}}'"
+            ),
+        }));
     }
-    Ok(holds(&found, "Updating").map(|_| {
-        format!(
-            "the MachineConfigPool {WORKER_POOL} is being updated, so Linux nodes are drained now: kubectl get \
-             machineconfigpool {WORKER_POOL} shows how far it is"
-        )
+    Ok(holds(&found, "Updating").map(|_| OtherChange {
+        why: format!(
+            "the MachineConfigPool {WORKER_POOL} is being updated, so Linux nodes are drained now"
+        ),
+        cure: format!("See how far it is: kubectl get machineconfigpool {WORKER_POOL}"),
     }))
 }
 
@@ -183,7 +201,7 @@ async fn health_checks(
     client: &Client,
     machines: Option<&str>,
     cluster: Option<(MachineApi, Option<&str>)>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<OtherChange>, String> {
     let found = health_check(client, MachineApi::OpenShift, machines).await?;
     match (found, cluster) {
         (None, Some((api, namespace))) => health_check(client, api, namespace).await,
@@ -196,7 +214,7 @@ async fn health_check(
     client: &Client,
     source: MachineApi,
     namespace: Option<&str>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<OtherChange>, String> {
     let params = ListParams::default().limit(CHECKS_MAX);
     let what = "machinehealthchecks";
     let checks = match timeout(
@@ -220,13 +238,18 @@ async fn health_check(
         if takes_windows(client, source, &namespace, spec.selector).await? {
             let name = check.name_any();
             let kind = format!("machinehealthcheck.{}", source.group());
-            return Ok(Some(format!(
-                "the MachineHealthCheck {namespace}/{name} deletes a Machine whose Node is not Ready for {} minutes, and \
-                 an upgrade in place takes up to {}: kubectl -n {namespace} annotate {kind} {name} \
-                 cluster.x-k8s.io/paused=, or give its conditions a longer timeout",
-                patience.as_secs() / 60,
-                IN_PLACE.as_secs() / 60
-            )));
+            return Ok(Some(OtherChange {
+                why: format!(
+                    "the MachineHealthCheck {namespace}/{name} deletes a Machine whose Node is not Ready for {} minutes, \
+                     and an upgrade in place takes up to {}",
+                    patience.as_secs() / 60,
+                    IN_PLACE.as_secs() / 60
+                ),
+                cure: format!(
+                    "Give the conditions of the MachineHealthCheck {name} a longer timeout, or pause it: kubectl -n \
+                     {namespace} annotate {kind} {name} cluster.x-k8s.io/paused="
+                ),
+            }));
         }
     }
     Ok(None)

@@ -331,9 +331,8 @@ fn check_first(
             match born && !marked && !expect.served {
                 true => Ok(()),
                 false => Err(format!(
-                    "the Node exists, and was not torn down: {name} had a certificate. If that has lapsed, \
-                     dormer recreate {} sets it up again",
-                    machine.name_any()
+                    "the Node exists, and was not torn down: {name} had a certificate. If that has lapsed, its host has \
+                     to be set up again"
                 )),
             }
         }

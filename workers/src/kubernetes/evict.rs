@@ -61,13 +61,14 @@ struct Rule {
     off: Option<Off>,
     /// Suffix of the text about a pod: why its budget counts although the pass should ignore budgets.
     kept_budgets: &'static str,
-    node: String,
 }
 
 /// Action of a pass on one pod.
 enum Leaving {
     Move,
     Wait(String),
+    /// As `Wait`: only the word that its host is off ends it.
+    UntilOff(String),
     Skip(String),
 }
 
@@ -92,7 +93,6 @@ impl Rule {
             } else {
                 ""
             },
-            node: pass.node.to_owned(),
         }
     }
 
@@ -110,23 +110,26 @@ impl Rule {
                     "a person says that its host is off: Kubernetes deletes it".to_owned()
                 }
                 Off::Cloud => format!(
-                    "its cloud says that its host is off. Kubernetes deletes it after: kubectl taint nodes {} \
-                     {OUT_OF_SERVICE}=nodeshutdown:NoExecute",
-                    self.node
+                    "its cloud says that its host is off. Kubernetes deletes it once its Node has the taint \
+                     {OUT_OF_SERVICE}"
                 ),
             };
             return match grace {
                 Some(1..) if self.force => Leaving::Move,
-                Some(1..) => Leaving::Wait(format!("{}, and {says}", leaving(pod))),
+                Some(1..) => {
+                    let why = format!("{}, and {says}", leaving(pod));
+                    match off {
+                        Off::Person => Leaving::Wait(why),
+                        Off::Cloud => Leaving::UntilOff(why),
+                    }
+                }
                 _ => Leaving::Wait(leaving(pod)),
             };
         }
         if !self.recreate {
-            return Leaving::Wait(format!(
-                "{}, but its node does not answer: its containers may still run, so it is not deleted by force. Once \
-                 the host is off for certain: kubectl taint nodes {} {OUT_OF_SERVICE}=nodeshutdown:NoExecute",
-                leaving(pod),
-                self.node
+            return Leaving::UntilOff(format!(
+                "{}, but its node does not answer: its containers may still run, so it is not deleted by force",
+                leaving(pod)
             ));
         }
         let over_ms = now_ms.map(|now| now - until.0.as_millisecond());
@@ -205,6 +208,17 @@ impl Remaining {
         match rule.of_leaving(pod) {
             Leaving::Skip(why) => self.skip(pod, why),
             Leaving::Wait(why) => self.wait_for(pod, why),
+            Leaving::UntilOff(why) => {
+                self.left += 1;
+                push(
+                    &mut self.blockers,
+                    Blocker {
+                        until_off: true,
+                        ..blocker(pod, why)
+                    },
+                );
+                true
+            }
             Leaving::Move => false,
         }
     }
@@ -230,6 +244,7 @@ fn left_to_hook(node: &str, hook: &str) -> Outcome {
         pod: format!("the pods of Node {node}"),
         why: short(why),
         budgets: Vec::new(),
+        until_off: false,
     };
     Outcome::Evicted {
         evicted: 0,
@@ -450,12 +465,25 @@ fn name(pod: &Pod) -> String {
 }
 
 fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String, budgets: Vec<String>) {
+    let blocker = Blocker {
+        budgets,
+        ..blocker(pod, why)
+    };
+    push(blockers, blocker);
+}
+
+fn blocker(pod: &Pod, why: String) -> Blocker {
+    Blocker {
+        pod: name(pod),
+        why: short(why),
+        budgets: Vec::new(),
+        until_off: false,
+    }
+}
+
+fn push(blockers: &mut Vec<Blocker>, blocker: Blocker) {
     if blockers.len() < NAMED_ITEMS_MAX {
-        blockers.push(Blocker {
-            pod: name(pod),
-            why: short(why),
-            budgets,
-        });
+        blockers.push(blocker);
     }
 }
 

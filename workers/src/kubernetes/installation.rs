@@ -2,7 +2,6 @@
 //! and treat the other's fencing tokens as outdated (docs/decisions/0045-installations.md).
 
 use super::{KubernetesExecutor, guard::Refused, keys};
-use crate::source;
 use dormer_proto::machine::{FenceRefusal, MachineRef};
 use kube::api::DynamicObject;
 
@@ -14,16 +13,11 @@ impl KubernetesExecutor {
         object: &DynamicObject,
     ) -> Option<Refused> {
         let other = keys::other_installation(object, &self.settings.namespace)?;
-        let resource = source::machines(machine.api);
         let said = format!(
-            "the dormer in the namespace {other} has the Machine {name}, and this one runs in {home}: each would take nodes \
-             beside the other. Keep one of them. If it is this one, take the other away (helm uninstall, then its \
-             WindowsPool), and: kubectl -n {namespace} annotate {plural}.{group} {name} {key}-; dormer retry {name}",
+            "the dormer in the namespace {other} has the Machine {name} (its annotation {key}), and this one runs in {home}: \
+             each would take nodes beside the other",
             name = machine.name,
             home = self.settings.namespace,
-            namespace = machine.namespace,
-            plural = resource.plural,
-            group = resource.group,
             key = keys::INSTALLATION,
         );
         Some(Refused::new(FenceRefusal::OtherDormer, said))

@@ -109,8 +109,7 @@ impl KubernetesExecutor {
             }
             if Instant::now() >= until {
                 let why = format!(
-                    "no approver answered in {what} within {} s: is a dormer with the role approver running \
-                     (dormer run --role approver)?",
+                    "no approver answered in {what} within {} s: is a dormer with the role approver running?",
                     ANSWER_WITHIN.as_secs()
                 );
                 // The host did nothing wrong, so that its attempts do not count.

@@ -56,9 +56,8 @@ impl KubernetesExecutor {
         };
         Ok(why.map(|why| {
             let said = format!(
-                "{why}: its controllers leave it alone, and nobody would make it again. dormer reads that again every ten \
-                 minutes; once the pause is over, dormer resume {} continues at once",
-                machine.name
+                "{why}: its controllers leave it alone, and none would make it again. dormer reads that again every ten \
+                 minutes"
             );
             Refused::new(FenceRefusal::Paused, said)
         }))

@@ -8,7 +8,7 @@ use crate::{
 use dormer_proto::{
     message::cut,
     other_operator::OtherOperator,
-    pool::{PoolSettings, Strategy},
+    pool::{PoolSettings, Strategy, with_remedy},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -223,7 +223,13 @@ impl Settings {
             settings.held_cure = cure.map(cut);
         }
         settings.neighbour.clone_from(&self.neighbour);
-        settings.waits = self.waits(settings.strategy).map(cut);
+        let changes = self.waits(settings.strategy);
+        let joined = |part: fn(&changing::OtherChange) -> &str, between: &str| {
+            let parts: Vec<&str> = changes.iter().map(|it| part(it)).collect();
+            (!parts.is_empty()).then(|| cut(parts.join(between)))
+        };
+        settings.waits = joined(|it| &it.why, "; ");
+        settings.waits_cure = joined(|it| &it.cure, ". ");
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
         // A pause or stop counts even if another field of the same spec is refused.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
@@ -231,16 +237,15 @@ impl Settings {
         settings
     }
 
-    /// Why upgrades wait, with the remedy.
-    fn waits(&self, strategy: Strategy) -> Option<String> {
+    /// What upgrades wait for.
+    fn waits(&self, strategy: Strategy) -> Vec<&changing::OtherChange> {
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
         let for_version = spec.is_none_or(|spec| spec.waits_for_cluster);
         let version = self.changing.version.as_ref().filter(|_| for_version);
         let check = self.changing.health_check.as_ref();
         let check = check.filter(|_| strategy == Strategy::InPlace);
         let all = [version, self.changing.worker_pool.as_ref(), check];
-        let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+        all.into_iter().flatten().collect()
     }
 
     /// Why no lease is granted, and the remedy.
@@ -324,6 +329,7 @@ impl Settings {
             return Some((None, "GrantsHeld", format!("No lease is granted: {held}")));
         }
         let waits = published.waits.filter(|_| self.changing.long)?;
+        let waits = with_remedy(&waits, published.waits_cure.as_deref());
         Some((None, "UpgradesWait", format!("No upgrade begins: {waits}")))
     }
 
@@ -468,7 +474,10 @@ mod tests {
         assert_eq!(settings.event(), None);
         for long in [false, true] {
             settings.found_changing(&changing::ClusterChanges {
-                version: Some("ClusterVersion is at 4.19".into()),
+                version: Some(changing::OtherChange {
+                    why: "ClusterVersion is at 4.19".into(),
+                    cure: "Wait for it".into(),
+                }),
                 long,
                 ..changing::ClusterChanges::default()
             });
@@ -477,7 +486,10 @@ mod tests {
             assert_eq!(event.is_some(), long, "{event:?}");
             if let Some((_, reason, note)) = event {
                 assert_eq!(reason, "UpgradesWait");
-                assert!(note.contains("ClusterVersion is at 4.19"), "{note}");
+                assert!(
+                    note.contains("ClusterVersion is at 4.19. Wait for it"),
+                    "{note}"
+                );
             }
         }
     }

@@ -197,7 +197,7 @@ async fn a_node_that_a_person_cordoned_is_not_taken() {
             panic!("{outcome:?}");
         };
         assert_eq!(why, FenceRefusal::Cordoned);
-        assert!(said.contains("kubectl uncordon"), "{said}");
+        assert!(said.contains("somebody else cordoned"), "{said}");
         assert_eq!(bench.marks(m), [None, None]);
     }
     assert_eq!(bench.run(close(m, 1)).await, Ok(Outcome::FenceClosed));

@@ -297,8 +297,7 @@ impl DrainPhase {
             Self::Leaving => removal::node_changed(draft),
             // It stays drained until it is resumed: the Node is cordoned and drained again.
             Self::Drained if cordon_ended && !draft.halted() => {
-                let note =
-                    "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
+                let note = "somebody uncordoned the Node; it is drained again, until it is resumed";
                 draft.s.note = Some(note.into());
                 draft.enter(Phase::Opening(Change {
                     how: ChangeStrategy::Drain,

@@ -181,8 +181,12 @@ impl Draft<'_> {
         }
         if !self.is_ours(&node) {
             // Another machine's Node, with the name that this host claims (scenario 40).
+            let unnamed = match (ours, &node.provider_id) {
+                (Some(ours), None) => format!(", and has no providerID: this machine's is {ours}"),
+                _ => String::new(),
+            };
             self.s.note = Some(format!(
-                "the Node {} was there before its first certificate: it is not taken for this machine's",
+                "the Node {} was there before its first certificate{unnamed}: it is not taken for this machine's",
                 node.name
             ));
             return;

@@ -148,10 +148,15 @@ impl Draft<'_> {
         self.enter(Phase::Gone);
     }
 
-    /// Pins this key for the next task and all later ones. A step that failed because of the key continues.
+    /// Pins this key for the next task and all later ones. A step that failed because of the key continues, and a serving
+    /// host that could not be compared because of it is compared at once.
     fn trust(&mut self, from: &Sender, fingerprint: String) {
-        let failed = self.s.phase.failed();
-        let for_the_key = failed.is_some_and(|(_, failure)| failure.code == "HostKeyChanged");
+        let failed = self.s.phase.failed().map(|(_, failure)| &failure.code);
+        let not_compared = self.s.not_compared.as_ref().map(|it| &it.code);
+        let not_compared = not_compared.filter(|_| self.s.phase == Phase::Serving);
+        let for_the_key = failed
+            .or(not_compared)
+            .is_some_and(|it| it == "HostKeyChanged");
         if for_the_key {
             self.s.host.pin = Some(fingerprint.clone());
             self.retry(from);

@@ -180,7 +180,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
     row(MachinePhase::Applying, "{host} to be changed in place").awaits(&[TaskKind::Converge]),
     // Their `Drift` runs only on hosts with a token that ends, which a comparison renews.
-    row(MachinePhase::ApprovalWait, "approval (dormer approve)")
+    row(MachinePhase::ApprovalWait, "a person's approval")
         .awaits(&[TaskKind::Plan])
         .timers(&[(Timer::Drift, Length::Drift)]),
     row(
@@ -253,7 +253,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     // Nothing continues without a cause from outside: ended.rs
     row(
         MachinePhase::Failed,
-        "a retry (dormer retry), or a change that gives a reason",
+        "a person's retry, or a change that gives a reason",
     ),
     row(MachinePhase::Gone, "").leaves(),
 ];

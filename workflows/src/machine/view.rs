@@ -224,7 +224,11 @@ impl State {
         }
         let leaves = matches!(
             self.phase,
-            Phase::Deleting | Phase::Vanishing | Phase::ReplacementWait | Phase::Gone
+            Phase::Deleting
+                | Phase::Vanishing
+                | Phase::ClosingGone
+                | Phase::ReplacementWait
+                | Phase::Gone
         );
         if let Some(why) = self.replaced_for.as_ref().filter(|_| leaves) {
             let what = self.note.as_deref().unwrap_or("its Machine is replaced");

@@ -220,6 +220,7 @@ fn source(pool: &PoolSettings, neighbour: &OtherOperator) -> Option<Source> {
         generation: pool.generation,
         refused: pool.refused.clone(),
         waits: pool.waits.clone(),
+        waits_cure: pool.waits_cure.clone(),
         neighbour: neighbour.runs().map(str::to_owned),
     };
     (source != Source::default()).then_some(source)

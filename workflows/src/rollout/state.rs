@@ -113,6 +113,9 @@ pub struct Source {
     /// Condition that grants within the limit wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+    /// Remedy for `waits`, as an imperative sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_cure: Option<String>,
     /// Another operator that configures hosts: while it runs, nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,

@@ -54,6 +54,8 @@ pub struct View {
     pub held: Option<String>,
     /// Remedy for `held`, as an imperative sentence.
     pub held_cure: Option<String>,
+    /// Remedy for another change of the cluster that grants wait for, as an imperative sentence.
+    pub waits_cure: Option<String>,
     /// Whether the reason is another operator that configures hosts.
     pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
@@ -181,6 +183,7 @@ impl State {
             paused: self.paused_by(),
             held: self.held().map(str::to_owned),
             held_cure: self.held_cure().map(str::to_owned),
+            waits_cure: self.waits_cure().map(str::to_owned),
             neighbour: self.neighbour().is_some(),
             generation: self.source.as_ref().map_or(0, |source| source.generation),
             refused: self
@@ -233,6 +236,12 @@ impl State {
                 away: self.members.get(uid).is_some_and(Member::away),
             })
             .collect()
+    }
+
+    /// Remedy for [`State::waits`], unless something stronger stops all grants.
+    fn waits_cure(&self) -> Option<&str> {
+        let alone = self.held().is_none() && self.paused_by().is_none();
+        alone.then(|| self.source.as_ref()?.waits_cure.as_deref())?
     }
 
     fn paused_by(&self) -> Option<String> {

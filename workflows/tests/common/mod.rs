@@ -557,6 +557,7 @@ pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
         pod: "shop/web-1".into(),
         why: "budget web allows 0".into(),
         budgets: Vec::new(),
+        until_off: false,
     };
     let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
     Outcome::Evicted {

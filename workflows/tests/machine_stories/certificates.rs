@@ -165,6 +165,26 @@ fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
     assert!(story.state.node.is_some(), "born of that certificate");
 }
 
+/// The machine has a providerID and the Node has none, so nothing says that they are one: a person reads which one is missing.
+#[test]
+fn a_node_without_a_provider_id_is_named_as_such() {
+    let unnamed = || NodeFact {
+        provider_id: None,
+        ..ready()
+    };
+    let mut story = Story::begin(machine());
+    story
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .feed("a Node of its name is seen", node_is(unnamed()));
+    assert_eq!(story.state.node, None);
+    let said = story.state.view().reason.unwrap_or_default();
+    assert!(
+        said.contains("has no providerID: this machine's is aws:///a"),
+        "{said}"
+    );
+}
+
 fn csr_numbered(n: usize) -> common::In {
     let csr = CsrFact {
         name: format!("csr-{n}"),

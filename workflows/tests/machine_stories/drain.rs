@@ -123,9 +123,13 @@ fn a_machine_that_is_replaced_keeps_the_cause() {
         assert_eq!(story.names(), ["delete-machine"]);
         story
             .done("delete-machine", Outcome::MachineDeleted)
-            .feed("the Machine is gone", machine_gone())
-            .done("close-fence", Outcome::FenceClosed);
-        story.state.view().reason.unwrap_or_default()
+            .feed("the Machine is gone", machine_gone());
+        assert_eq!(story.names(), ["close-fence"]);
+        let fenced = story.state.view().reason.unwrap_or_default();
+        story.done("close-fence", Outcome::FenceClosed);
+        let gone = story.state.view().reason.unwrap_or_default();
+        assert_eq!(fenced, gone, "until its fence is closed, too");
+        gone
     };
     let mut upgraded = draining(wanting("v2"));
     upgraded.feed("five seconds later", Input::Fired(Timer::Again));
@@ -180,6 +184,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
             pod: (*pod).into(),
             why: (*why).into(),
             budgets: Vec::new(),
+            until_off: false,
         });
         let passed = Outcome::Evicted {
             evicted: 0,

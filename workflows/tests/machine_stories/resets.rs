@@ -9,7 +9,7 @@ use crate::common::{
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::id::{Seq, Timestamp};
-use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section};
+use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
 use dormer_proto::pool::{Approval, PoolSettings};
 use dormer_workflows::machine::{Lease, Machine, Phase, State, Timer};
 
@@ -61,6 +61,24 @@ pub(super) fn reset(story: &mut Story, then: State) -> Vec<Command<Machine>> {
         });
     story.open = tasks.collect();
     decision.commands
+}
+
+/// A key that a person trusts stays trusted, whatever record the run is reset to: the step after the reset uses it.
+#[test]
+fn a_reset_keeps_the_key_that_a_person_trusts() {
+    let mut story = Story::begin(machine());
+    story.feed("the pool's settings are seen", pool_is(wanting("v1")));
+    story.done("probe", probed());
+    let then = story.state.clone();
+    story.given_up("converge-host", "HostKeyChanged");
+    story.person(Signal::TrustHostKey {
+        fingerprint: "SHA256:new".into(),
+    });
+    reset(&mut story, then);
+    let Task::Converge { host, .. } = story.task("converge-host") else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(host.pin.as_deref(), Some("SHA256:new"));
 }
 
 /// A reset goes back to no step that a node that serves would feel: not to a tear-down, a reboot, a restart, a drain.

@@ -9,7 +9,7 @@ use crate::common::{
 use dormer_engine_core::Input;
 use dormer_proto::id::LeaseToken;
 use dormer_proto::machine::{
-    ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, TokenMark,
+    ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task, TokenMark,
 };
 use dormer_workflows::machine::{Lease, Phase, Timer};
 use expect_test::expect_file;
@@ -124,6 +124,38 @@ fn trouble_with_a_host_ends_when_it_is_mended() {
         .person(Signal::Resume)
         .done("plan", planned(Some(ChangeClass::Drain)));
     holds(&story, expect_file!["../stories/not_compared.txt"]);
+}
+
+/// The host of a serving node was reinstalled. The word of a person that trusts its key compares it at once, and nothing
+/// else has to be typed.
+#[test]
+fn a_trusted_key_of_a_serving_host_is_compared_at_once() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .feed("the pool wants v2", pool_is(wanting("v2")))
+        .given_up("plan", "HostKeyChanged");
+    assert_eq!(story.state.phase, Phase::Serving);
+    story.text.clear();
+    story.person(Signal::TrustHostKey {
+        fingerprint: "SHA256:new".into(),
+    });
+    assert!(
+        story.text.ends_with("wait no longer (Drift)\n"),
+        "{}",
+        story.text
+    );
+    story.feed("at once", Input::Fired(Timer::Drift));
+    let Task::Plan { host, .. } = story.task("plan") else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(host.pin.as_deref(), Some("SHA256:new"));
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(story.state.not_compared.is_none(), "{}", story.text);
+    assert!(
+        matches!(story.state.phase, Phase::LeaseWait(_)),
+        "the upgrade continues: {}",
+        story.text
+    );
 }
 
 /// The run reports a cordon by another client to the rollout; a request for this machine overrides it.

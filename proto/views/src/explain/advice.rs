@@ -9,7 +9,7 @@ use super::{
     drain_steps::{evicting, lease, leaving},
     join_steps::{address, certificate, lapsed, no_node, not_ready},
     problem,
-    shared_steps::{IGNORE, at_once, deleted, kubectl, node, owner, pools, recreated},
+    shared_steps::{IGNORE, UNCORDON, at_once, deleted, kubectl, node, owner, pools, recreated},
     step::{Outside, Step},
 };
 use crate::{
@@ -25,7 +25,8 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         return Vec::new();
     }
     if let Some(step) = stopped(machine) {
-        return vec![step];
+        let uncordon = machine.halt.as_ref().and_then(|_| uncordoned(machine));
+        return uncordon.into_iter().chain([step]).collect();
     }
     if let Some(refused) = &machine.refused {
         return not_supported(machine, refused);
@@ -40,6 +41,13 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         .phase
         .known()
         .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
+}
+
+/// Uncordon of its Node, while another client keeps it cordoned.
+fn uncordoned(machine: &Machine) -> Option<Step> {
+    machine.cordoned_by.as_ref()?;
+    let uncordon = ["kubectl", "uncordon", node(machine)];
+    Some(Step::command(UNCORDON, &uncordon))
 }
 
 /// Step of a machine on which dormer does nothing until a person lets it continue.
@@ -78,7 +86,12 @@ fn stopped(machine: &Machine) -> Option<Step> {
             .filter(|it| it.kind != HaltKind::Ignored)
             .map(|it| it.text.as_str())
             .collect();
+        let own = halt
+            .by
+            .as_deref()
+            .is_some_and(|by| by.starts_with("dormer: "));
         let say = match all.as_slice() {
+            [] | [_] if own => "Let dormer continue, once its cause has ended".to_owned(),
             [] | [_] => "Let dormer continue".to_owned(),
             all => format!("Let dormer continue; {ends}: {}", all.join("; ")),
         };
@@ -121,35 +134,41 @@ fn failed(machine: &Machine) -> Vec<Step> {
     match code {
         // The end of the log is shown above the steps.
         _ if has_log => vec![Step::outside(outside, LOG_NAMES_WHY), retry(), recreate()],
-        // A retry meets the same key again. Trust in the new key continues the step. The command lacks the key: a person who
-        // trusts a key types what the host itself shows, not what the connection shows.
-        "HostKeyChanged" => {
-            let trust = "Trust that key, if it is the one that the cause names and you know who reinstalled the host: fill in \
-                         its fingerprint (SHA256:…) and your reason. The step then continues";
-            let fill = [
-                "dormer",
-                "trust-host-key",
-                name,
-                "--fingerprint",
-                "FINGERPRINT",
-                "--why",
-                "REASON",
-            ];
-            let mut replace = recreate();
-            replace.say = "Replace it, if the key is another one or nobody reinstalled the host: the connection may be \
-                           intercepted"
-                .into();
-            vec![
-                Step::outside(outside, say),
-                Step::outside(Outside::TrustHostKey, trust).fill(&fill),
-                replace,
-            ]
-        }
+        HOST_KEY_CHANGED => other_key(machine),
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
         _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
 }
+
+/// Steps of a machine whose host shows another key. A retry meets the same key again, and trust in the new key continues
+/// the step, or compares the host at once. The command lacks the key: a person who trusts a key types what the host itself
+/// shows, not what the connection shows.
+fn other_key(machine: &Machine) -> Vec<Step> {
+    let Cure { outside, say } = cure(HOST_KEY_CHANGED).unwrap_or(UNKNOWN);
+    let trust = "Trust that key, if it is the one that the cause names and you know who reinstalled the host: fill in its \
+                 fingerprint (SHA256:…) and your reason. The step then continues";
+    let fill = [
+        "dormer",
+        "trust-host-key",
+        machine.name.as_str(),
+        "--fingerprint",
+        "FINGERPRINT",
+        "--why",
+        "REASON",
+    ];
+    let mut replace = recreated(machine).instead();
+    replace.say =
+        "Replace it, if the key is another one or nobody reinstalled the host: the connection may be intercepted".into();
+    vec![
+        Step::outside(outside, say),
+        Step::outside(Outside::TrustHostKey, trust).fill(&fill),
+        replace,
+    ]
+}
+
+/// Code of a host that shows another key than the pinned one.
+const HOST_KEY_CHANGED: &str = "HostKeyChanged";
 
 /// Codes of a Node that is another's, or is not as it should be.
 const NODE_SHOWS_WHY: &[&str] = &[
@@ -238,6 +257,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
         ],
         MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
         MachinePhase::Serving => match &machine.not_compared {
+            Some(failure) if failure.code == HOST_KEY_CHANGED => other_key(machine),
             Some(failure) => {
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
                 let mut steps = vec![Step::outside(outside, say)];

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     explain::drain_steps::what_holds,
-    machine::{Halt, MachineKind},
+    machine::{CordonedBy, Halt, MachineKind},
     run::TaskFailure,
 };
 use dormer_profile::answer::FailureCode;
@@ -54,6 +54,21 @@ fn a_changed_host_key_is_not_retried() {
     assert!(text.contains("\n2. Trust that key"), "{text}");
     assert!(text.contains("trust-host-key m "), "{text}");
     assert!(text.contains("\nOr replace it, if the key"), "{text}");
+}
+
+#[test]
+fn a_serving_machine_whose_host_has_another_key_is_trusted_as_a_failed_one_is() {
+    let serving = Machine {
+        waiting_for: Some("10.0.0.9 to be compared: another key (HostKeyChanged)".into()),
+        not_compared: Some(TaskFailure {
+            code: "HostKeyChanged".into(),
+            message: "another key".into(),
+            log: None,
+        }),
+        ..machine_in(MachinePhase::Serving)
+    };
+    let failed = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
+    assert_eq!(steps(&serving, None), steps(&failed, None));
 }
 
 #[test]
@@ -168,7 +183,7 @@ const IMPERATIVES: &[&str] = &[
     "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
     "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
     "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
-    "See", "Set", "Start", "Then", "Trust", "Try", "Uncordon", "Wait",
+    "See", "Set", "Start", "Tell", "Then", "Trust", "Try", "Uncordon", "Wait",
 ];
 
 #[test]
@@ -223,6 +238,29 @@ fn a_halted_machine_is_resumed() {
         ..machine_in(MachinePhase::Rebooting)
     };
     assert_eq!(lines(&steps(&paused, None)), ["dormer resume m"]);
+}
+
+#[test]
+fn a_machine_that_dormer_holds_for_a_cordon_has_the_uncordon_first() {
+    let held = Machine {
+        halt: Some(Halt {
+            kind: HaltKind::Held.into(),
+            by: Some("dormer: somebody else cordoned the Node m".into()),
+            text: "held by dormer: somebody else cordoned the Node m".into(),
+            since: None,
+        }),
+        cordoned_by: Some(CordonedBy {
+            program: "kubectl".into(),
+            at: None,
+        }),
+        ..machine_in(MachinePhase::Serving)
+    };
+    let steps = steps(&held, None);
+    assert_eq!(lines(&steps), ["kubectl uncordon m", "dormer resume m"]);
+    assert_eq!(
+        steps[1].say,
+        "Let dormer continue, once its cause has ended"
+    );
 }
 
 #[test]

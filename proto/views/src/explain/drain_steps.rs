@@ -2,7 +2,7 @@
 
 use super::{
     dotless, problem,
-    shared_steps::{IGNORE, kubectl, node},
+    shared_steps::{IGNORE, UNCORDON, kubectl, node},
     step::{Outside, Step},
 };
 use crate::{
@@ -10,6 +10,9 @@ use crate::{
     rollout::Rollout,
 };
 use dormer_proto::{message::listed, phase::Unavailable};
+
+/// Taint of a Node whose host is off: Kubernetes then deletes its pods.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
 
 /// Most pods of a budget by name.
 const PODS_MAX: usize = 6;
@@ -38,38 +41,26 @@ pub(super) fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         return vec![Step::outside(Outside::CorrectPool, say)];
     }
     if rollout.paused.is_some() {
-        let resume = ["dormer", "resume", "--pool", pool];
-        return vec![Step::command("Continue the rollout", &resume)];
+        return Vec::from_iter(to_continue(rollout));
     }
     if rollout.eroded {
         let describe = ["dormer", "describe", "rollout", pool];
-        let resume = ["dormer", "resume", "--pool", pool];
-        return vec![
-            Step::command(
-                "See which MachineSet is to want more Machines again, and raise it",
-                &describe,
-            ),
-            Step::command(
-                "Let the rollout continue without the missing one, if fewer are wanted for good",
-                &resume,
-            )
-            .instead(),
-        ];
+        let raise = Step::command(
+            "See which MachineSet is to want more Machines again, and raise it",
+            &describe,
+        );
+        let resume = to_continue(rollout).map(Step::instead);
+        return [raise].into_iter().chain(resume).collect();
     }
     if problem::cordoned(machine, rollout) {
         let uncordon = ["kubectl", "uncordon", node(machine)];
-        return vec![Step::command(
-            "Uncordon the Node once it may be upgraded",
-            &uncordon,
-        )];
+        return vec![Step::command(UNCORDON, &uncordon)];
     }
-    if let Some(slot) = rollout.stopped_by() {
-        let resume = ["dormer", "resume", slot.name.as_str()];
-        let say = format!(
-            "Return {} to service, so that it returns the lease",
-            slot.name
-        );
-        return vec![Step::command(&say, &resume)];
+    if rollout.stopped_by().is_some() {
+        return Vec::from_iter(to_continue(rollout));
+    }
+    if let Some(cure) = &rollout.waits_cure {
+        return vec![Step::outside(Outside::MendCluster, dotless(cure))];
     }
     match rollout.away.first() {
         Some(first) => {
@@ -82,6 +73,37 @@ pub(super) fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         }
         None => Vec::new(),
     }
+}
+
+/// Command that lets a rollout grant again: one that is quarantined or paused, that has lost a Machine for good, or whose
+/// holder a person stopped. `None`: no command of dormer does.
+pub fn to_continue(rollout: &Rollout) -> Option<Step> {
+    let pool = rollout.pool.as_str();
+    let resume = ["dormer", "resume", "--pool", pool];
+    if rollout.status.quarantine.is_some() {
+        let run = format!("rollout/{pool}");
+        let release = ["dormer", "unquarantine", &run];
+        return Some(Step::command(
+            "Mend the cause, and release the run",
+            &release,
+        ));
+    }
+    if rollout.halted.is_some() || rollout.held.is_some() {
+        return None;
+    }
+    if rollout.paused.is_some() {
+        return Some(Step::command("Continue the rollout", &resume));
+    }
+    if let Some(slot) = rollout.stopped_by() {
+        let resume = ["dormer", "resume", slot.name.as_str()];
+        let say = format!(
+            "Return {} to service, so that it returns the lease",
+            slot.name
+        );
+        return Some(Step::command(&say, &resume));
+    }
+    let say = "Let the rollout continue without the missing one, if fewer are wanted for good";
+    rollout.eroded.then(|| Step::command(say, &resume))
 }
 
 /// Steps of a drain. `None`: nothing is known to hold it up.
@@ -100,11 +122,17 @@ pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
             &["kubectl", "describe", "node", node(machine)],
         )),
     }
-    let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
-        let why = dotless(&blocker.why);
-        format!("Remove what keeps {}: {why}", blocker.pod)
-    });
-    steps.push(Step::outside(Outside::LetGo, say));
+    if blocker.until_off {
+        let taint = ["kubectl", "taint", "nodes", node(machine), OUT_OF_SERVICE];
+        let say = "Tell Kubernetes that the host is off, once that is certain";
+        steps.push(Step::command(say, &taint));
+    } else {
+        let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
+            let why = dotless(&blocker.why);
+            format!("Remove what keeps {}: {why}", blocker.pod)
+        });
+        steps.push(Step::outside(Outside::LetGo, say));
+    }
     let abort = ["dormer", "abort", machine.name.as_str()];
     let drain = machine.asked.as_ref().is_some_and(|it| it.begun);
     let say = match drain {

@@ -242,6 +242,7 @@ fn pods_that_hold_a_drain_up_are_counted_before_the_reason_of_the_first() {
         pod: pod.into(),
         why: why.into(),
         budgets: Vec::new(),
+        until_off: false,
     };
     let cause = |blockers: Vec<Blocker>| {
         let drain = Drain {
@@ -307,6 +308,7 @@ fn a_drain_is_stuck_only_when_something_holds_it_up() {
         pod: "a/p".into(),
         why: "a budget".into(),
         budgets: Vec::new(),
+        until_off: false,
     }];
     assert_eq!(held(Vec::new(), 11), None);
     assert_eq!(held(blocker.clone(), 9), Some(Urgency::Slow));

@@ -30,8 +30,8 @@ pub fn word_of(rollout: &Rollout) -> &str {
 pub fn stands_still(rollout: &Rollout) -> Option<String> {
     if let Some(found) = &rollout.status.quarantine {
         return Some(format!(
-            "quarantined ({}), and grants nothing: {}; dormer unquarantine rollout/{} when the cause is mended",
-            found.code, found.why, rollout.pool
+            "quarantined ({}), and grants nothing: {}",
+            found.code, found.why
         ));
     }
     if let Some(why) = &rollout.halted {
@@ -47,16 +47,11 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
         let name = &slot.name;
         let how = slot.stopped.as_deref().unwrap_or_default();
         return Some(format!(
-            "{name} holds the lease, and was {how}: nothing else is granted; to end that: dormer resume {name}"
+            "{name} holds the lease, and was {how}: nothing else is granted"
         ));
     }
     let eroded = rollout.eroded && rollout.waiting_for.is_some();
-    eroded.then(|| {
-        format!(
-            "waits for a Machine that its MachineSet no longer wants; dormer resume --pool {} lets it continue without",
-            rollout.pool
-        )
-    })
+    eroded.then(|| "waits for a Machine that its MachineSet no longer wants".to_owned())
 }
 
 /// Seconds until the queue is empty and the last holder done: as many turns as wait and go on, each as long as usual, less
@@ -94,10 +89,11 @@ mod tests {
         assert_eq!(
             stands_still(&rollout(1)).as_deref(),
             Some(
-                "win-h holds the lease, and was drained by ann (a new kernel): nothing else is granted; to end that: \
-                 dormer resume win-h"
+                "win-h holds the lease, and was drained by ann (a new kernel): nothing else is granted"
             )
         );
+        let to_continue = crate::explain::to_continue(&rollout(1)).and_then(|it| it.line());
+        assert_eq!(to_continue.as_deref(), Some("dormer resume win-h"));
         assert_eq!(stands_still(&rollout(2)), None, "there is room for another");
         let mut two = rollout(1);
         let mut other = two.slots[0].clone();

@@ -6,6 +6,9 @@ use crate::{
     open_enum::OpenEnum,
 };
 
+/// What a person says of an uncordon.
+pub(super) const UNCORDON: &str = "Uncordon the Node once it may be upgraded";
+
 /// Label of a Machine that dormer leaves alone.
 pub(super) const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 

@@ -439,6 +439,7 @@ impl World {
             pod: "shop/web".into(),
             why: why.into(),
             budgets: Vec::new(),
+            until_off: false,
         };
         Outcome::Evicted {
             evicted,
