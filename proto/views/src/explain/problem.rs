@@ -223,6 +223,9 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem
         let how = slot.stopped.as_deref().unwrap_or_default();
         let cause = format!("{} holds the lease, and was {how}", slot.name);
         (Urgency::Person, "holder-stopped", cause)
+    } else if let (Some(_), Some(waits)) = (&rollout.waits_cure, &rollout.waiting_for) {
+        let cause = format!("the rollout waits for {waits}");
+        (Urgency::Slow, "cluster-changes", cause)
     } else {
         return None;
     };
