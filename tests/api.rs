@@ -334,7 +334,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
     );
     let (misspelt, said) = code(&["get", "machines", "--state", "failled"]);
     assert!(
-        misspelt == 2 && said.contains("'Failed'") && said.contains("stuck"),
+        misspelt == 2 && said.contains("did you mean Failed?") && said.contains("stuck"),
         "{misspelt}: {said}"
     );
     let (nowhere, said) = code(&["get", "machines", "--pool", "nope"]);

@@ -173,7 +173,7 @@ fn a_node_that_is_there_was_torn_down_or_has_just_come() {
     refused(
         &served,
         &cluster_state(machine(), Some(ours())),
-        "dormer recreate win-1 sets it up again",
+        "its host has to be set up again",
     );
     let torn = CsrExpectation {
         torn_down: Some(dormer_proto::id::LeaseToken(7)),

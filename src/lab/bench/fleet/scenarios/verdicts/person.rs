@@ -181,6 +181,16 @@ async fn kubectl(world: &World, words: &[&str]) -> Result<(), String> {
             let done = client.merge(&kinds::NODE, &key, &uncordon).await;
             done.map(drop).map_err(refused)
         }
+        ["taint", "nodes", name, taint] => {
+            let parts = taint.split_once(':').zip(taint.split_once('='));
+            let ((_, effect), (key, value)) = parts.ok_or("KEY=VALUE:EFFECT")?;
+            let value = value.trim_end_matches(effect).trim_end_matches(':');
+            let taints = json!([{"key": key, "value": value, "effect": effect}]);
+            let key = Key::new("", *name);
+            let taints = json!({"spec": {"taints": taints}});
+            let done = client.merge(&kinds::NODE, &key, &taints).await;
+            done.map(drop).map_err(refused)
+        }
         ["label", one, name, label] => {
             let (key, value) = match label.split_once('=') {
                 Some((key, value)) => (key, json!(value)),
