@@ -75,8 +75,7 @@ pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
     for layer in layers {
         merge(&mut whole, &layer.value, &mut Vec::new());
     }
-    let profile: Profile =
-        serde_json::from_value(whole).map_err(|e| Problems::one("layers", e.to_string()))?;
+    let profile: Profile = Problems::typed(whole, "layers")?;
     check(&profile)?;
     Ok(profile)
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::yaml::YamlError;
 
 /// Most problems reported at once.
@@ -50,6 +53,15 @@ impl Problems {
     /// One problem.
     pub fn one(location: impl Into<String>, reason: impl Into<String>) -> Self {
         Self(vec![Problem::new(location, reason)])
+    }
+
+    /// Reads a JSON value as `T`. A problem is at the path of the value that does not fit, or at `whole` where there is none.
+    pub(crate) fn typed<T: DeserializeOwned>(value: Value, whole: &str) -> Result<T, Self> {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let path = error.path().to_string();
+            let location = if path == "." { whole.to_owned() } else { path };
+            Self::one(location, error.into_inner().to_string())
+        })
     }
 
     /// Problem of the YAML reader, with line and column.

@@ -249,7 +249,7 @@ pub struct RegistrySpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicPortsSpec {
-    /// First port, at least 1025.
+    /// First port, at least 1025. The range has no port from 30000 to 32767: those are NodePorts.
     pub start: u16,
     /// How many, at least 255.
     pub count: u16,

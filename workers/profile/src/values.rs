@@ -91,7 +91,7 @@ impl Values {
         for (name, value) in said {
             whole[name] = value;
         }
-        serde_json::from_value(whole).map_err(|e| Problems::one("facts", e.to_string()))
+        Problems::typed(whole, "facts")
     }
 
     /// Values by the names that profiles use ([`crate::variables::KNOWN`]).
@@ -183,6 +183,13 @@ mod tests {
                 known.name
             );
         }
+    }
+
+    #[test]
+    fn a_fact_of_another_type_is_named() {
+        let example = Values::example("aws");
+        let why = Values::parse_over(&example, "vxlan_port: 9898").expect_err("a number");
+        assert!(why.to_string().contains("vxlan_port"), "{why}");
     }
 
     #[test]

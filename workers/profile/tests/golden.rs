@@ -144,10 +144,18 @@ fn details(item: &Item, text: &mut String) {
         ItemKind::Directory(directory) if directory.keep => say("stays"),
         ItemKind::Environment(variable) => say(&format!("{:?}", variable.value)),
         ItemKind::HnsNetwork(network) => say(&format!("waited for {} ms", network.wait_ms)),
-        ItemKind::Registry(value) => say(&format!(
-            r"{}\{} is {:?}",
-            value.key, value.name, value.value
-        )),
+        ItemKind::Registry(value) => {
+            say(&format!(
+                r"{}\{} is {:?}",
+                value.key, value.name, value.value
+            ));
+            if !value.windows_builds.is_empty() {
+                say(&format!("on {:?} only", value.windows_builds));
+            }
+            if value.static_address {
+                say("where the address is static only");
+            }
+        }
         ItemKind::DynamicPorts(ports) => say(&format!("{} from {} on", ports.count, ports.start)),
         ItemKind::Image(image) => say(&format!("out of {} through {}", image.archive, image.pipe)),
         ItemKind::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
@@ -205,6 +213,38 @@ fn a_node_of_the_newest_programs() {
         let node = rendered_for(&newest, &profile, &values(platform), &secrets(), section);
         let golden = format!("golden/newest-{name}-{}.txt", section.as_str());
         expect_file![golden].assert_eq(&shown(&node.document));
+    }
+}
+
+/// A later Kubernetes with containerd 1.7: each setting is as its own program wants it.
+#[test]
+fn a_node_of_a_later_kubernetes_and_the_oldest_containerd() {
+    let mixed = Manifest {
+        kubelet: "1.36".into(),
+        containerd: "1.7".into(),
+        ..payload()
+    };
+    for section in [Section::Host, Section::Node] {
+        let profile = profile("openshift", "");
+        let node = rendered_for(&mixed, &profile, &values("aws"), &secrets(), section);
+        let golden = format!("golden/mixed-openshift-{}.txt", section.as_str());
+        expect_file![golden].assert_eq(&shown(&node.document));
+    }
+}
+
+/// Clouds whose Nodes have a name of their own, and one whose Nodes have the computer's.
+#[test]
+fn an_upstream_node_on_a_cloud() {
+    for (platform, hostname_override) in [("aws", "ip-10-0-0-9"), ("azure", "")] {
+        let values = Values {
+            cloud_provider: "external".into(),
+            hostname_override: hostname_override.into(),
+            ..values(platform)
+        };
+        let profile = profile("upstream", "");
+        let host = rendered(&profile, &values, &secrets(), Section::Host);
+        let golden = format!("golden/upstream-{platform}-host.txt");
+        expect_file![golden].assert_eq(&shown(&host.document));
     }
 }
 

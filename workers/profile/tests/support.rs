@@ -1107,6 +1107,30 @@ fn one_planted_mistake_for_each_row_is_refused() {
         (
             11,
             Node {
+                layer: "host: {dynamic_ports: {start: 32767, count: 255}}",
+                ..NODE
+            },
+            "255 ports from 32767 on: NodePorts are 30000 to 32767",
+        ),
+        (
+            11,
+            Node {
+                layer: "host: {dynamic_ports: {start: 29000, count: 1001}}",
+                ..NODE
+            },
+            "1001 ports from 29000 on: NodePorts are 30000 to 32767",
+        ),
+        (
+            11,
+            Node {
+                layer: "host: {registry: {no-auto-update: {dword: '1'}}}",
+                ..NODE
+            },
+            "host.registry.no-auto-update.dword",
+        ),
+        (
+            11,
+            Node {
                 layer: "host: {registry: {no-auto-update: {text: '1'}}}",
                 ..NODE
             },
@@ -1500,7 +1524,7 @@ const ROWS: &[Row] = &[
                 "a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_stays",
             ),
         ],
-        mistake: "too many ports; a number as a text",
+        mistake: "too many ports; NodePorts; a number as a text",
         program: NO_PROGRAM,
     },
     Row {
@@ -1810,7 +1834,9 @@ Also refused:
 - another port of VXLAN than 4789 in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
   later). Where a payload is for other builds, too, the machines of Server 2019 wait with that reason, and the others go
   on;
-- dynamic ports that Windows does not take: fewer than 255, or below 1025;
+- dynamic ports that Windows does not take: fewer than 255, or below 1025. And those that NodePorts need:
+  30000 to 32767 (kubernetes v1.37.2 `pkg/kubeapiserver/options/options.go`). dormer does not read the API server's
+  `--service-node-port-range`;
 - containerd 1.7 for a kubelet from 1.38 on;
 - `singleProcessOOMKill`, `userNamespaces` and `defaultPodSysctls`, which end a kubelet on Windows (`validation_windows.go`
   there);

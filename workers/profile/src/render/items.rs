@@ -21,6 +21,9 @@ use crate::{
 /// clients).
 const DYNAMIC_START_MIN: u16 = 1_025;
 const DYNAMIC_COUNT_MIN: u16 = 255;
+/// First and last NodePort where the API server has no other `--service-node-port-range` (kubernetes v1.37.2
+/// `pkg/kubeapiserver/options/options.go`, `DefaultServiceNodePortRange`).
+const NODE_PORTS: (u16, u16) = (30_000, 32_767);
 
 /// Collects items and problems.
 pub(super) struct Items<'a> {
@@ -163,6 +166,13 @@ impl<'a> Items<'a> {
             let reason = format!(
                 "{count} ports from {start} on: Windows takes at least {DYNAMIC_COUNT_MIN}, from \
                  {DYNAMIC_START_MIN} on, and up to 65535"
+            );
+            self.wrong("dynamic_ports", reason);
+        }
+        let (first, last) = NODE_PORTS;
+        if start <= last && end > u32::from(first) {
+            let reason = format!(
+                "{count} ports from {start} on: NodePorts are {first} to {last}, and a port cannot be both"
             );
             self.wrong("dynamic_ports", reason);
         }
