@@ -627,6 +627,8 @@ fn real_kubernetes_knows_what_the_tables_say() {
     let wine = started!(Wine::start());
     let known = |reader: &KubernetesReader| {
         let program = format!(r"C:\known\{}.exe", reader.version);
+        let folder = wine.file(r"C:\known");
+        std::fs::create_dir_all(folder).expect("made");
         wine.install(&reader.read, &program).expect("installed");
         let mut run = wine.command(&program);
         let output = run.arg("known").stdin(Stdio::null()).output();

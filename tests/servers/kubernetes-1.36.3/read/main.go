@@ -55,8 +55,14 @@ func kubeProxyGates() featuregate.MutableVersionedFeatureGate {
 	return gates
 }
 
-// kubelet reads a configuration as loadConfigFile and NewKubeletCommand of cmd/kubelet/app/server.go do.
-func kubelet(data []byte) error {
+// kubelet reads a configuration as loadConfigFile and NewKubeletCommand of cmd/kubelet/app/server.go do. A gate that it does
+// not know makes it panic while it sets its defaults.
+func kubelet(data []byte) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("panic: %v", why)
+		}
+	}()
 	_, codecs, err := kubeletscheme.NewSchemeAndCodecs(serializer.EnableStrict)
 	if err != nil {
 		return err
