@@ -43,7 +43,7 @@ enum Command {
     /// Replay recorded histories with this build, and report where it decides differently
     #[command(after_help = crate::replay::EXIT_CODES)]
     Replay(crate::replay::Options),
-    /// Check, dump and restore a store
+    /// Check, dump and restore a store, and change its keys
     #[command(subcommand)]
     Store(Box<crate::store_command::StoreCommand>),
     /// Show profiles: the configuration of a Windows node

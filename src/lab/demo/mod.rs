@@ -159,7 +159,7 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         }
     };
     bars.end();
-    let result = finish(&options, outcome, &sequence);
+    let result = finish(&options, outcome, &sequence, interrupted);
     // A demonstration that got stuck stays up for inspection as well.
     if options.hold && !interrupted {
         if let Err(error) = &result {
@@ -217,8 +217,9 @@ fn finish(
     options: &Options,
     outcome: anyhow::Result<outcome::Outcome>,
     sequence: &sequence::Sequence<'_>,
+    interrupted: bool,
 ) -> anyhow::Result<ExitCode> {
-    let outcome = outcome.map_err(|error| unfinished(options, &error, sequence))?;
+    let outcome = outcome.map_err(|error| unfinished(options, &error, sequence, interrupted))?;
     if !options.json {
         println!("{}", outcome::table(sequence.machines()));
         println!("{}", outcome.sentence());
@@ -233,22 +234,29 @@ fn finish(
     })
 }
 
-/// The error of a demonstration that did not finish, with its causes and one command to look further.
+/// The error of a demonstration that did not finish, with its causes and, unless a person ended it, one command to look
+/// further.
 fn unfinished(
     options: &Options,
     error: &anyhow::Error,
     sequence: &sequence::Sequence<'_>,
+    interrupted: bool,
 ) -> anyhow::Error {
     let machines: Vec<_> = sequence
         .machines()
         .filter_map(unfinished::UnfinishedMachine::of)
         .collect();
-    let address = options.hold.then(|| sequence.address().to_string());
+    let address = sequence.address().to_string();
+    let afterwards = match () {
+        () if interrupted => unfinished::Afterwards::Interrupted,
+        () if options.hold => unfinished::Afterwards::Held(&address),
+        () => unfinished::Afterwards::Ends,
+    };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     anyhow::anyhow!(unfinished::summary(
         &format!("{error:#}"),
         machines,
-        |first| { unfinished::next_command(address.as_deref(), first, &arguments) }
+        |first| { unfinished::next_command(afterwards, first, &arguments) }
     ))
 }
 

@@ -168,8 +168,10 @@ impl<'a> Sequence<'a> {
                     let why = machine_run.view.reason.clone().unwrap_or_default();
                     self.bars.say(&format!("{name} failed: {why}"));
                     if self.leave_failed {
-                        self.bars
-                            .say(&format!("It is left to you. What to do: dormer why {name}"));
+                        let address = self.environment.address();
+                        self.bars.say(&format!(
+                            "It is left to you. What to do: dormer why {name} --server http://{address}"
+                        ));
                     }
                     (0, Instant::now())
                 });

@@ -65,7 +65,7 @@ fn cut(text: &str) -> String {
 pub(super) fn summary(
     what: &str,
     mut machines: Vec<UnfinishedMachine>,
-    next: impl Fn(Option<&UnfinishedMachine>) -> String,
+    next: impl Fn(Option<&UnfinishedMachine>) -> Option<String>,
 ) -> String {
     machines.sort_by(|one, other| {
         let order = |it: &UnfinishedMachine| (it.rank(), it.name.clone());
@@ -93,21 +93,39 @@ pub(super) fn summary(
         1 => text += "\n  1 other machine does not serve yet",
         count => text += &format!("\n  {count} other machines do not serve yet"),
     }
-    format!("{text}\nLook further: {}", next(machines.first()))
+    match next(machines.first()) {
+        Some(command) => format!("{text}\nLook further: {command}"),
+        None => text,
+    }
 }
 
-/// Command to look further: at the world that is held, or at another that stays.
+/// What becomes of the simulated world of a demonstration that did not finish.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Afterwards<'a> {
+    /// It stays, and dormer listens on this address.
+    Held(&'a str),
+    /// It ends, because nothing asked for it to stay.
+    Ends,
+    /// It ends, because a person ends it.
+    Interrupted,
+}
+
+/// Command to look further: at the world that is held, or at another that stays. `None`: a person has seen enough.
 pub(super) fn next_command(
-    held_at: Option<&str>,
+    afterwards: Afterwards<'_>,
     first: Option<&UnfinishedMachine>,
     arguments: &[String],
-) -> String {
-    match (held_at, first) {
-        (Some(address), Some(first)) => {
-            format!("dormer why {} --server http://{address}", first.name)
+) -> Option<String> {
+    match (afterwards, first) {
+        (Afterwards::Held(address), Some(first)) => Some(format!(
+            "dormer why {} --server http://{address}",
+            first.name
+        )),
+        (Afterwards::Held(address), None) => {
+            Some(format!("dormer status --server http://{address}"))
         }
-        (Some(address), None) => format!("dormer status --server http://{address}"),
-        (None, _) => format!("dormer {} --hold", arguments.join(" ")),
+        (Afterwards::Ends, _) => Some(format!("dormer {} --hold", arguments.join(" "))),
+        (Afterwards::Interrupted, _) => None,
     }
 }
 
@@ -133,7 +151,8 @@ mod tests {
         let mut machines: Vec<UnfinishedMachine> = ["a", "b", "c"].map(lease).into();
         machines.extend([denied("x"), denied("d")]);
         let arguments = ["demo".to_owned(), "--machines=5".to_owned()];
-        let next = |first: Option<&UnfinishedMachine>| next_command(None, first, &arguments);
+        let next =
+            |first: Option<&UnfinishedMachine>| next_command(Afterwards::Ends, first, &arguments);
         let text = summary("the machines could not be upgraded in time", machines, next);
         assert_eq!(
             text,
@@ -145,13 +164,23 @@ mod tests {
     }
 
     #[test]
+    fn a_person_who_ends_the_demonstration_gets_no_command_to_a_server_that_is_gone() {
+        let machines = vec![waiting("win-0", MachinePhase::Probing, "SSH")];
+        let next = |first: Option<&UnfinishedMachine>| {
+            next_command(Afterwards::Interrupted, first, &["demo".to_owned()])
+        };
+        let text = summary("interrupted by SIGINT", machines, next);
+        assert!(!text.contains("dormer "), "{text}");
+    }
+
+    #[test]
     fn a_long_cause_is_cut_and_many_causes_are_counted() {
         let machines = (0..9).map(|at| {
             let why = format!("{at}{}", "x".repeat(500));
             waiting(&format!("win-{at}"), MachinePhase::Probing, &why)
         });
-        let next =
-            |first: Option<&UnfinishedMachine>| next_command(Some("127.0.0.1:7080"), first, &[]);
+        let held = Afterwards::Held("127.0.0.1:7080");
+        let next = |first: Option<&UnfinishedMachine>| next_command(held, first, &[]);
         let text = summary("it stopped", machines.collect(), next);
         let expected = "\n  6 other machines do not serve yet\n\
                         Look further: dormer why win-0 --server http://127.0.0.1:7080";
