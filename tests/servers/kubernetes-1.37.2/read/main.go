@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register"
 	metricsfeatures "k8s.io/component-base/metrics/features"
@@ -37,22 +36,12 @@ import (
 	proxyvalidation "k8s.io/kubernetes/pkg/proxy/apis/config/validation"
 )
 
-// kubeletGates are those of cmd/kubelet/app/server.go.
-func kubeletGates() featuregate.MutableVersionedFeatureGate {
-	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
-	if err := logsapi.AddFeatureGates(gates); err != nil {
+// The gates that cmd/kubelet/app/server.go and cmd/kube-proxy/app/server.go add to those of their packages.
+func init() {
+	gates := utilfeature.DefaultMutableFeatureGate
+	if err := errors.Join(logsapi.AddFeatureGates(gates), metricsfeatures.AddFeatureGates(gates)); err != nil {
 		panic(err)
 	}
-	return gates
-}
-
-// kubeProxyGates are those of cmd/kube-proxy/app/server.go.
-func kubeProxyGates() featuregate.MutableVersionedFeatureGate {
-	gates := kubeletGates()
-	if err := metricsfeatures.AddFeatureGates(gates); err != nil {
-		panic(err)
-	}
-	return gates
 }
 
 // kubelet reads a configuration as loadConfigFile and NewKubeletCommand of cmd/kubelet/app/server.go do. A gate that it does
@@ -75,7 +64,7 @@ func kubelet(data []byte) (err error) {
 	if !ok {
 		return fmt.Errorf("it is a %T", object)
 	}
-	gates := kubeletGates()
+	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	if err := gates.SetFromMap(config.FeatureGates); err != nil {
 		return err
 	}
@@ -115,7 +104,7 @@ func flags(data []byte) error {
 	if set.NArg() > 0 {
 		return fmt.Errorf("unknown words %q", set.Args())
 	}
-	if err := kubeletGates().SetFromMap(config.FeatureGates); err != nil {
+	if err := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(config.FeatureGates); err != nil {
 		return err
 	}
 	return options.ValidateKubeletFlags(own)
@@ -131,7 +120,7 @@ func kubeProxy(data []byte) error {
 	if !ok {
 		return fmt.Errorf("it is a %T", object)
 	}
-	gates := kubeProxyGates()
+	gates := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	if err := gates.SetFromMap(config.FeatureGates); err != nil {
 		return err
 	}
@@ -196,7 +185,7 @@ func known() error {
 		fmt.Println("kubelet-flag", flag.Name, flag.Value.Type())
 	})
 	// Both programs have the same: the kubelet's packages bring those of metrics, too.
-	for name, gate := range kubeProxyGates().GetAll() {
+	for name, gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 		value := "free"
 		if gate.LockToDefault {
 			value = fmt.Sprint(gate.Default)
