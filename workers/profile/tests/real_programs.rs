@@ -350,7 +350,7 @@ fn real_kubernetes_reads_every_document_and_refuses_mistakes() {
             let (_, rendered) = &rendered.kubernetes[&format!("openshift-azure-{release}")];
             let mut whole: Value = serde_json::from_str(&rendered[file]).expect("JSON");
             assert_eq!(whole["apiVersion"], kind);
-            whole["featureGates"] = json!({"ContextualLogging": true});
+            whole["featureGates"]["ContextualLogging"] = json!(true);
             whole["logging"] = json!({"format": "json"});
             case.insert(file, whole.to_string());
         }
