@@ -20,7 +20,7 @@ const WRITERS: &[&str] = &[
 
 /// Files and texts in them that are no causes, each with what they are.
 const NO_CAUSES: &[(&str, &str, &str)] = &[
-    ("proto/views/src/explain/advice.rs", "", "steps"),
+    ("proto/views/src/explain/cures.rs", "", "steps"),
     (
         "proto/views/src/explain/outdated.rs",
         "To replace a machine",

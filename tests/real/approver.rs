@@ -202,7 +202,7 @@ async fn a_machine_waits_for_an_approver_that_nobody_runs() {
     let failure = worker.token(&machine).await.expect_err("no token");
     assert_eq!(failure.code, join::TOKEN_AWAITED, "{failure:?}");
     assert!(failure.retry && failure.uncounted, "{failure:?}");
-    assert!(failure.message.contains("--role approver"), "{failure:?}");
+    assert!(failure.message.contains("the role approver"), "{failure:?}");
 }
 
 fn text(value: &Value) -> String {
