@@ -73,6 +73,25 @@ pub const PARTS: &[Part] = &[
         minutes: 8,
     },
     Part {
+        name: "sim",
+        what: "a million seeds of the engine in a simulated world, with an optimised build, instead of ten thousand",
+        // Each test uses all processors by itself.
+        select: &[
+            "--release",
+            "-p",
+            "dormer-sim",
+            "--test",
+            "simulation",
+            "--",
+            "--test-threads=1",
+            "every_law_holds_from_",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 20,
+    },
+    Part {
         name: "rollout-model",
         what: "the model check of the lease with larger bounds",
         select: &[

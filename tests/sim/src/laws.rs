@@ -379,7 +379,7 @@ impl World {
 
     /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a message is
     /// on its way to it or in a shard's hands, whose load or whose record sets it. A run that lost its message to a
-    /// repeat may have to wait for the sweep.
+    /// repeat, or to the answer of a deposed leader, may have to wait for the sweep.
     pub(crate) fn check_alarms(&mut self) {
         if !self.punctual {
             return;

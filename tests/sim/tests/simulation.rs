@@ -2,6 +2,7 @@
 
 use dormer_engine_core::unfenced::{Fence, take_away};
 use dormer_sim::{Options, report, run};
+use dormer_testkit::long;
 
 fn seeds() -> (u64, u64) {
     let text = std::env::var("DORMER_SEEDS").unwrap_or_else(|_| "0..10000".to_owned());
@@ -23,6 +24,60 @@ fn every_law_holds_for_every_seed() {
             panic!("{report}");
         }
     }
+}
+
+/// Seeds of one test of the part `sim`.
+const SEEDS: u64 = 100_000;
+
+/// Plays seeds on all processors. The answer is how many records were stored.
+fn stored_by_seeds_from(first: u64) -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let go = |thread: u64| {
+        move || {
+            let seeds = (first..first + SEEDS).filter(move |seed| seed % threads == thread);
+            let stored = seeds.map(|seed| {
+                let outcome = run(seed, Options::default());
+                if outcome.violation.is_some() {
+                    let report = report(seed, Options::default());
+                    panic!("{}", report.unwrap_or_default());
+                }
+                outcome.history.len() as u64
+            });
+            stored.sum::<u64>()
+        }
+    };
+    let threads: Vec<_> = (0..threads).map(|at| std::thread::spawn(go(at))).collect();
+    let stored = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("every law holds"));
+    stored.sum()
+}
+
+/// An interrupted part continues at the first test that has not passed.
+macro_rules! hundred_thousand_seeds {
+    ($($name:ident: $first:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let part = long!("sim");
+                let stored = stored_by_seeds_from($first);
+                part.passed(&[("seeds", SEEDS.to_string()), ("records", stored.to_string())]);
+            }
+        )*
+    };
+}
+
+hundred_thousand_seeds! {
+    every_law_holds_from_seed_0: 0;
+    every_law_holds_from_seed_100_000: 100_000;
+    every_law_holds_from_seed_200_000: 200_000;
+    every_law_holds_from_seed_300_000: 300_000;
+    every_law_holds_from_seed_400_000: 400_000;
+    every_law_holds_from_seed_500_000: 500_000;
+    every_law_holds_from_seed_600_000: 600_000;
+    every_law_holds_from_seed_700_000: 700_000;
+    every_law_holds_from_seed_800_000: 800_000;
+    every_law_holds_from_seed_900_000: 900_000;
 }
 
 #[test]
