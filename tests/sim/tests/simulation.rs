@@ -2,7 +2,6 @@
 
 use dormer_engine_core::unfenced::{Fence, take_away};
 use dormer_sim::{Options, report, run};
-use dormer_testkit::long;
 
 fn seeds() -> (u64, u64) {
     let text = std::env::var("DORMER_SEEDS").unwrap_or_else(|_| "0..10000".to_owned());
@@ -26,7 +25,7 @@ fn every_law_holds_for_every_seed() {
     }
 }
 
-/// Seeds of one test of the part `sim`.
+/// Seeds of one test of the parts `sim` and `sim-second-half`.
 const SEEDS: u64 = 100_000;
 
 /// Plays seeds on all processors. The answer is how many records were stored.
@@ -55,24 +54,32 @@ fn stored_by_seeds_from(first: u64) -> u64 {
 
 /// An interrupted part continues at the first test that has not passed.
 macro_rules! hundred_thousand_seeds {
-    ($($name:ident: $first:literal;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                let part = long!("sim");
-                let stored = stored_by_seeds_from($first);
-                part.passed(&[("seeds", SEEDS.to_string()), ("records", stored.to_string())]);
-            }
-        )*
+    ($half:ident: $part:literal, $($name:ident: $first:literal;)*) => {
+        mod $half {
+            $(
+                #[test]
+                fn $name() {
+                    let part = dormer_testkit::long!($part);
+                    let stored = super::stored_by_seeds_from($first);
+                    let seeds = super::SEEDS.to_string();
+                    part.passed(&[("seeds", seeds), ("records", stored.to_string())]);
+                }
+            )*
+        }
     };
 }
 
 hundred_thousand_seeds! {
+    first_half: "sim",
     every_law_holds_from_seed_0: 0;
     every_law_holds_from_seed_100_000: 100_000;
     every_law_holds_from_seed_200_000: 200_000;
     every_law_holds_from_seed_300_000: 300_000;
     every_law_holds_from_seed_400_000: 400_000;
+}
+
+hundred_thousand_seeds! {
+    second_half: "sim-second-half",
     every_law_holds_from_seed_500_000: 500_000;
     every_law_holds_from_seed_600_000: 600_000;
     every_law_holds_from_seed_700_000: 700_000;
