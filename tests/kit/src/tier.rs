@@ -72,6 +72,44 @@ pub const PARTS: &[Part] = &[
         minutes: 8,
     },
     Part {
+        name: "sim",
+        what: "half a million seeds of the engine in a simulated world, in an optimised build, instead of ten thousand",
+        // Each test uses all processors by itself.
+        select: &[
+            "--release",
+            "-p",
+            "dormer-sim",
+            "--test",
+            "simulation",
+            "--",
+            "--test-threads=1",
+            "first_half::",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 25,
+    },
+    Part {
+        name: "sim-second-half",
+        what: "another half a million",
+        // Each test uses all processors by itself.
+        select: &[
+            "--release",
+            "-p",
+            "dormer-sim",
+            "--test",
+            "simulation",
+            "--",
+            "--test-threads=1",
+            "second_half::",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 25,
+    },
+    Part {
         name: "rollout-model",
         what: "the model check of the lease with larger bounds",
         select: &[

@@ -303,17 +303,20 @@ impl World {
             fate,
             ..
         } = receipt;
-        let ours = format!("{}/", self.incarnation.0);
-        if self.tail_lost || !receipt.worker.starts_with(&ours) {
+        let (incarnation, issued) = receipt.worker.split_once('/').unwrap_or_default();
+        if self.tail_lost || incarnation != self.incarnation.0.to_string() {
             return;
         }
+        // The run may have been deleted and begun anew since then, with tasks of the same numbers.
+        let lives = |entry: &Entry| entry.run == task.run && entry.sum.to_string() == issued;
+        let awaited = self.entries.iter().any(lives);
         let open = self.last(&task.run).is_some_and(|entry| {
             entry.record.run.tasks.iter().any(|open| {
                 (open.key.seq, open.key.ordinal, open.attempt) == (task.seq, task.ordinal, *attempt)
                     && matches!(open.phase, TaskPhase::InFlight { .. })
             })
         });
-        if *fate == ReceiptStatus::Late && open && !self.misread.contains(&task.run) {
+        if *fate == ReceiptStatus::Late && open && awaited && !self.misread.contains(&task.run) {
             self.violated(format!(
                 "the awaited report of {task}, {attempt}, was called late"
             ));
@@ -379,7 +382,7 @@ impl World {
 
     /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a message is
     /// on its way to it or in a shard's hands, whose load or whose record sets it. A run that lost its message to a
-    /// repeat may have to wait for the sweep.
+    /// repeat, or to the answer of a deposed leader, may have to wait for the sweep.
     pub(crate) fn check_alarms(&mut self) {
         if !self.punctual {
             return;

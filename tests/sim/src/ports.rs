@@ -93,9 +93,7 @@ impl History for Sim {
         let stored = {
             let mut world = self.world();
             let stale = !world.exclusive && world.strikes(fault::STALE, 3);
-            if stale {
-                world.misread.extend(runs.iter().cloned());
-            }
+            world.were_read(self.engine, runs, stale);
             let found = |run: &RunId| {
                 let of_run = world.entries.iter().rev().filter(|it| it.run == *run);
                 of_run.skip(usize::from(stale)).map(Entry::stored).next()
@@ -248,7 +246,7 @@ impl Alarms for Sim {
                 Some(at) => {
                     let at = earlier(set.map(|(set, _)| set), at);
                     world.check_set(&run, set.map(|(set, _)| set), at);
-                    world.alarm_was_set(&run);
+                    world.alarm_was_set(self.engine, &run);
                     world.alarms.insert(run, (at, Some(self.engine)));
                 }
                 None if set.is_some_and(|(_, by)| by == Some(self.engine)) => {

@@ -115,8 +115,9 @@ pub(crate) struct World {
     pub(crate) notes: BTreeMap<RunId, QuarantineNote>,
     /// Appends on their way, whose engines got no answer.
     pub(crate) appends: Vec<Append>,
-    /// Runs one of whose messages was replaced after it had been delivered and before it was acknowledged. Its record
-    /// may be stored with no engine left to carry out its effects: the sweep finds such runs.
+    /// Runs that may have to wait for the sweep. One of their messages was replaced after it had been delivered and before
+    /// it was acknowledged, so that a record may be stored with no engine left to carry out its effects. Or a deposed
+    /// leader told an older record, with another timer or none.
     pub(crate) orphaned: BTreeSet<RunId>,
     /// Engines that sleep in mid-turn, after which they may still store a record.
     pub(crate) asleep: BTreeSet<usize>,
@@ -124,8 +125,10 @@ pub(crate) struct World {
     pub(crate) punctual: bool,
     pub(crate) tail_lost: bool,
     /// Runs of which a deposed leader told an older record. A report that was dropped for it costs its attempt: the run
-    /// tries the task again.
+    /// tries the task again. A timer that was dropped for it is found by the sweep.
     pub(crate) misread: BTreeSet<RunId>,
+    /// Runs of which an engine's last answer was such a one.
+    pub(crate) misread_last: BTreeSet<(usize, RunId)>,
     pub(crate) revisit: bool,
     pub(crate) truth: BTreeMap<(u64, String), (Option<u64>, u64)>,
     pub(crate) epoch: u64,
@@ -169,6 +172,7 @@ impl World {
             asleep: BTreeSet::new(),
             tail_lost: false,
             misread: BTreeSet::new(),
+            misread_last: BTreeSet::new(),
             revisit: false,
             truth: BTreeMap::new(),
             epoch: 1,
@@ -273,10 +277,24 @@ impl World {
         self.messages.retain(|message| !gone(message));
     }
 
+    /// An engine reads runs. `stale`: a deposed leader answers it.
+    pub(crate) fn were_read(&mut self, engine: usize, runs: &[RunId], stale: bool) {
+        for run in runs {
+            if stale {
+                self.misread.insert(run.clone());
+                self.misread_last.insert((engine, run.clone()));
+                self.orphaned.insert(run.clone());
+            } else {
+                self.misread_last.remove(&(engine, run.clone()));
+            }
+        }
+    }
+
     /// The alarm of a run was set by an engine that read it or stored its record.
-    pub(crate) fn alarm_was_set(&mut self, run: &RunId) {
+    pub(crate) fn alarm_was_set(&mut self, engine: usize, run: &RunId) {
         let may_land = self.appends.iter().any(|append| append.run == *run);
-        if !may_land && self.asleep.is_empty() {
+        let misread = self.misread_last.contains(&(engine, run.clone()));
+        if !may_land && !misread && self.asleep.is_empty() {
             self.orphaned.remove(run);
         }
     }

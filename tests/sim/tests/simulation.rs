@@ -25,6 +25,68 @@ fn every_law_holds_for_every_seed() {
     }
 }
 
+/// Seeds of one test of the parts `sim` and `sim-second-half`.
+const SEEDS: u64 = 100_000;
+
+/// Plays seeds on all processors. The answer is how many records were stored.
+fn stored_by_seeds_from(first: u64) -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let go = |thread: u64| {
+        move || {
+            let seeds = (first..first + SEEDS).filter(move |seed| seed % threads == thread);
+            let stored = seeds.map(|seed| {
+                let outcome = run(seed, Options::default());
+                if outcome.violation.is_some() {
+                    let report = report(seed, Options::default());
+                    panic!("{}", report.unwrap_or_default());
+                }
+                outcome.history.len() as u64
+            });
+            stored.sum::<u64>()
+        }
+    };
+    let threads: Vec<_> = (0..threads).map(|at| std::thread::spawn(go(at))).collect();
+    let stored = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("every law holds"));
+    stored.sum()
+}
+
+/// An interrupted part continues at the first test that has not passed.
+macro_rules! hundred_thousand_seeds {
+    ($half:ident: $part:literal, $($name:ident: $first:literal;)*) => {
+        mod $half {
+            $(
+                #[test]
+                fn $name() {
+                    let part = dormer_testkit::long!($part);
+                    let stored = super::stored_by_seeds_from($first);
+                    let seeds = super::SEEDS.to_string();
+                    part.passed(&[("seeds", seeds), ("records", stored.to_string())]);
+                }
+            )*
+        }
+    };
+}
+
+hundred_thousand_seeds! {
+    first_half: "sim",
+    every_law_holds_from_seed_0: 0;
+    every_law_holds_from_seed_100_000: 100_000;
+    every_law_holds_from_seed_200_000: 200_000;
+    every_law_holds_from_seed_300_000: 300_000;
+    every_law_holds_from_seed_400_000: 400_000;
+}
+
+hundred_thousand_seeds! {
+    second_half: "sim-second-half",
+    every_law_holds_from_seed_500_000: 500_000;
+    every_law_holds_from_seed_600_000: 600_000;
+    every_law_holds_from_seed_700_000: 700_000;
+    every_law_holds_from_seed_800_000: 800_000;
+    every_law_holds_from_seed_900_000: 900_000;
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for seed in 0..20 {
