@@ -153,16 +153,15 @@ impl World {
                     id: signal,
                     behind: None,
                 } => {
-                    let highest = self.took(to, id);
-                    if !self.tail_lost && highest.is_none_or(|highest| highest < *signal) {
-                        return Err(format!("signal {signal:?} to {to} is lost"));
-                    }
-                    if highest.is_some_and(|highest| highest >= *signal)
-                        && !self.has_taken(before.as_ref(), to, *signal)
-                    {
-                        return Err(format!(
-                            "signal {signal:?} to {to} was swallowed: its id was used before"
-                        ));
+                    // Also by a receiver that has ended since then, and was deleted.
+                    if !self.has_taken(before.as_ref(), to, *signal) {
+                        let highest = self.took(to, id);
+                        let how = if highest.is_some_and(|highest| highest >= *signal) {
+                            "was swallowed: its id was used before"
+                        } else {
+                            "is lost"
+                        };
+                        return Err(format!("signal {signal:?} to {to} {how}"));
                     }
                 }
                 HistoryEvent::Requested { id: request, .. }
