@@ -17,6 +17,7 @@ mod machine_walk;
 mod meanwhile;
 mod own_hosts;
 mod renewal;
+mod rollback;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;

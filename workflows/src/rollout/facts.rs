@@ -82,8 +82,10 @@ impl Draft<'_> {
             }
         };
         self.s.rollback.take_if(over);
+        // Also an end that was written, but that no worker could report.
         let ended = |it: &mut Rollback| {
-            matches!(it.step, RollbackStep::Ended(_)) && pool.overridden_by.is_none()
+            let written = matches!(it.step, RollbackStep::Ended(_) | RollbackStep::NotEnded(_));
+            written && it.instead.is_some() && pool.overridden_by.is_none()
         };
         self.s.rollback.take_if(ended);
         self.repeat_rollback(pool);

@@ -100,6 +100,8 @@ impl Draft<'_> {
         };
         match rollback.step {
             RollbackStep::Writing => self.write_rollback(rollback),
+            // A refused request changes nothing of the rollback that is in force, being written or being ended.
+            RollbackStep::Refused(_) if self.s.rollback.as_ref().is_some_and(stands) => {}
             RollbackStep::Written
             | RollbackStep::Refused(_)
             | RollbackStep::Ending(_)
@@ -462,4 +464,9 @@ pub(super) fn short(mut text: String) -> String {
         text.truncate(end);
     }
     text
+}
+
+/// Whether the pool's status holds this rollback, or is about to be changed for it.
+fn stands(rollback: &Rollback) -> bool {
+    !matches!(rollback.step, RollbackStep::Refused(_))
 }
