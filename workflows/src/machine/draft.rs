@@ -2,9 +2,10 @@
 
 use super::{
     Machine,
+    input::Request,
     phase::{Phase, Timer},
     policy,
-    state::{Failing, Halt, Lease, State},
+    state::{Failing, Halt, Lease, LeasedRequest, State},
     table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
@@ -260,9 +261,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Fails the step for good: the run stays in place, gives the reason, and keeps its lease.
+    ///
+    /// A replacement that a person asked for during the step is requested now.
     pub(super) fn fail(&mut self, failure: Failure) {
         let from = Box::new(self.s.phase.clone());
         self.enter(Phase::Failed { from, failure });
+        if self.s.leased_request == Some(LeasedRequest::Recreate) && !self.s.left_alone() {
+            self.is_asked(Request::Leased);
+        }
     }
 
     /// Failure with advice for a person: a passed deadline, or a fault that no further attempt would mend.

@@ -146,7 +146,7 @@ impl DrainPhase {
                 ..
             }
         );
-        // A repair: within the limit it has no mark.
+        // A machine without a Node is being repaired; a repair within the limit has no `over_limit`.
         let absent = draft.s.node.is_none();
         match self {
             // A failed read does not prove an absence.
@@ -470,7 +470,8 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     }
 }
 
-/// Begins the next pass of evictions. With its Node, its pods are gone from the API server, too.
+/// Begins the next pass of evictions. If the Node is gone, its pods are gone from the API server as well, and the drain
+/// is done.
 fn next_pass(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     if draft.s.node_name().is_some() {
         draft.evict(change.how, drain.force);
@@ -523,7 +524,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        // Uncordoned: the worker says so of what is drained again before this.
+        // A worker answers Uncordoned only where the drain is begun again, so this is a late answer.
         FenceRefusal::Stopped | FenceRefusal::Uncordoned => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
@@ -627,7 +628,7 @@ fn emptied(draft: &mut Draft<'_>, how: ChangeStrategy) {
     }
 }
 
-/// Deletes the Machine, and notes why: `why` names it when the machine is gone.
+/// Deletes the Machine, and stores the reason, which `dormer why` shows after the Machine is gone.
 fn delete(draft: &mut Draft<'_>) {
     let by = draft.s.request_progress.by.as_deref();
     let asked = draft.s.leased_request == Some(LeasedRequest::Recreate);

@@ -2,16 +2,14 @@
 //! failed once there is a reason. A machine that is gone never continues.
 
 use super::{
-    change::Change,
     draft::Draft,
     drain::undo,
     input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     removal,
-    state::{ASKED, Retried},
+    state::Retried,
 };
 use dormer_engine_core::Command;
-use dormer_proto::machine::ChangeClass;
 
 /// Phase of this stage, with its data.
 pub(super) enum EndedPhase {
@@ -142,14 +140,7 @@ impl EndedPhase {
             ) => {}
             // A machine that failed before it ever served, or while it served, may be replaced as well.
             (Self::Failed { .. }, Request::Leased) if draft.s.lease.token().is_none() => {
-                let how = draft.s.how(ChangeClass::Replace);
-                let differs = vec![ASKED.into()];
-                draft.want(Change {
-                    how,
-                    differs,
-                    repair: false,
-                    anew: false,
-                });
+                draft.want_replacement();
             }
             // Recorded: it failed while it held the lease, and a retry continues with that lease.
             (Self::Failed { .. }, Request::Leased) => {}

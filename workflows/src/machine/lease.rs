@@ -45,6 +45,17 @@ impl Draft<'_> {
         }
     }
 
+    /// Requests what a person asked for, of a machine that does not serve.
+    pub(super) fn want_replacement(&mut self) {
+        let how = self.s.how(ChangeClass::Replace);
+        self.want(Change {
+            how,
+            differs: vec![ASKED.into()],
+            repair: false,
+            anew: false,
+        });
+    }
+
     /// Requests a change under the lease, once nothing prevents it.
     pub(super) fn want(&mut self, change: Change) {
         if change.how == ChangeStrategy::Recreate && self.s.owner().is_none() {

@@ -154,7 +154,12 @@ impl ProvisionPhase {
                     Request::Granted { .. } => draft.give_back(),
                     // Nothing was held back.
                     Request::Resume { paused: false } => {}
-                    // Recorded, and followed once it serves.
+                    // Its Machine is deleted next, so no further attempt to reach the host is of use.
+                    Request::Leased if draft.s.replaces_before_it_serves() => {
+                        draft.cancel_tasks();
+                        draft.want_replacement();
+                    }
+                    // Recorded, and followed once it serves or its step fails.
                     Request::Hold | Request::Leased | Request::Approve => {}
                     // There is no upgrade to give up.
                     Request::Abort { .. } => {}

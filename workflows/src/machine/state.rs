@@ -446,6 +446,14 @@ impl State {
         self.in_service
     }
 
+    /// Whether a person asked for the replacement of a machine that has no Node yet and holds no lease.
+    pub(super) fn replaces_before_it_serves(&self) -> bool {
+        self.leased_request == Some(LeasedRequest::Recreate)
+            && !self.own_host()
+            && self.node_name().is_none()
+            && self.lease.token().is_none()
+    }
+
     /// Whether it comes up for the first time: with any payload that fits, and with a kubelet's first certificate.
     #[must_use]
     pub fn first_bring_up(&self) -> bool {

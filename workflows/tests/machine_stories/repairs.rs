@@ -4,10 +4,10 @@ use super::drain::draining;
 use super::holds;
 use crate::common::{
     Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, machine_is, node,
-    node_gone, node_is, probed, ready, wanting,
+    node_gone, node_is, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
-use dormer_proto::machine::{MachineFact, Outcome, Section};
+use dormer_proto::machine::{MachineFact, Outcome, Section, Signal};
 use dormer_proto::pool::PoolSettings;
 use dormer_workflows::machine::{ChangeStrategy, Lease, Phase, Timer};
 use expect_test::expect_file;
@@ -274,4 +274,39 @@ fn a_machine_that_is_given_up_after_the_grant_is_not_logged_in_to() {
     let mut story = granted();
     story.done("find-node", Outcome::NodeAbsent);
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+}
+
+/// Whether it waits for the lease to be replaced, as a person asked.
+fn is_to_be_replaced(story: &Story) -> bool {
+    match &story.state.phase {
+        Phase::LeaseWait(change) => !change.repair && change.how == ChangeStrategy::Recreate,
+        _ => false,
+    }
+}
+
+/// A replacement of a machine that is still being brought up does not wait for the last attempt of its step.
+#[test]
+fn a_replacement_is_begun_while_its_host_is_probed() {
+    let mut story = Story::begin(machine());
+    story.feed("the pool wants v1", pool_is(wanting("v1")));
+    assert_eq!(story.names(), ["probe"], "{}", story.text);
+    story.text.clear();
+    story.person(Signal::Recreate);
+    assert!(story.text.contains("request"), "{}", story.text);
+    assert!(is_to_be_replaced(&story), "{}", story.text);
+    assert!(story.names().is_empty(), "no probe is left: {}", story.text);
+}
+
+/// What was asked for during a step is begun when that step fails: nobody has to ask twice.
+#[test]
+fn a_replacement_that_was_asked_for_during_a_step_is_begun_when_the_step_fails() {
+    let mut story = Story::begin(machine());
+    story
+        .feed("the pool wants v1", pool_is(wanting("v1")))
+        .done("probe", probed());
+    let step = story.names()[0];
+    story.person(Signal::Recreate);
+    assert_eq!(story.names(), [step], "{}", story.text);
+    story.given_up(step, "DiskFull");
+    assert!(is_to_be_replaced(&story), "{}", story.text);
 }
