@@ -25,6 +25,8 @@ pub(crate) struct RunCache {
     ports: Arc<dyn Store>,
     /// Lock held during a read of the store, so that concurrent readers cause one read.
     runs: Mutex<BTreeMap<RunId, (Revision, SharedRun)>>,
+    /// Revisions that cannot be read, so that each is read and told once. Lock held as that of the runs.
+    unreadable: Mutex<BTreeMap<RunId, Revision>>,
     live: Arc<Live>,
     /// Time at which the notes were read. Lock held during the read.
     noted: Mutex<Option<Instant>>,
@@ -35,6 +37,7 @@ impl RunCache {
         Self {
             ports,
             runs: Mutex::default(),
+            unreadable: Mutex::default(),
             live,
             noted: Mutex::default(),
         }
@@ -60,27 +63,37 @@ impl RunCache {
     pub(crate) async fn all(&self) -> Result<Vec<SharedRun>, ApiError> {
         self.read_notes(NOTES_FOR).await?;
         let mut runs = self.runs.lock().await;
+        let mut unreadable = self.unreadable.lock().await;
         let heads = self.heads().await?;
-        let changed: Vec<RunId> = heads
-            .iter()
-            .filter(|head| {
-                runs.get(&head.run)
-                    .is_none_or(|(known, _)| *known != head.revision)
-            })
-            .map(|head| head.run.clone())
-            .collect();
+        let is_known = |head: &Head| {
+            let read = runs.get(&head.run).map(|(revision, _)| *revision);
+            let revision = read.or_else(|| unreadable.get(&head.run).copied());
+            revision == Some(head.revision)
+        };
+        let changed = heads.iter().filter(|head| !is_known(head));
+        let changed: Vec<RunId> = changed.map(|head| head.run.clone()).collect();
         for page in changed.chunks(PAGE) {
-            for stored in self.ports.load(page).await?.into_iter().flatten() {
+            let loaded = self.ports.load(page).await?;
+            for (run, stored) in page.iter().zip(loaded) {
+                let Some(stored) = stored else { continue };
                 match self.read(&stored.bytes) {
-                    Ok(run) => drop(runs.insert(run.id.clone(), (stored.revision, run))),
-                    // One record of a newer build must not hide all the others.
-                    Err(error) => tracing::warn!(%error, "a run is not shown"),
+                    Ok(read) => {
+                        unreadable.remove(run);
+                        runs.insert(run.clone(), (stored.revision, read));
+                    }
+                    // One record of a newer build must not hide all the others. The state before it is no longer true.
+                    Err(error) => {
+                        tracing::warn!(%run, %error, "a run is not shown");
+                        runs.remove(run);
+                        unreadable.insert(run.clone(), stored.revision);
+                    }
                 }
             }
         }
-        if runs.len() > heads.len() {
-            let stored = |run: &RunId| heads.binary_search_by(|head| head.run.cmp(run)).is_ok();
+        let stored = |run: &RunId| heads.binary_search_by(|head| head.run.cmp(run)).is_ok();
+        if runs.len() + unreadable.len() > heads.len() {
             runs.retain(|run, _| stored(run));
+            unreadable.retain(|run, _| stored(run));
             self.live.forget(stored);
         }
         self.live.observe_all();
@@ -186,3 +199,7 @@ fn is_called(run: &Run<Dormer>, called: &str) -> bool {
             .split_once('/')
             .is_some_and(|(namespace, name)| machine.namespace == namespace && machine.name == name)
 }
+
+#[cfg(test)]
+#[path = "run_cache_tests.rs"]
+mod tests;
