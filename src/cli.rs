@@ -66,7 +66,7 @@ enum Command {
     /// Move the nodes of the Windows Machine Config Operator to dormer, and back
     #[command(subcommand)]
     Migrate(Box<crate::migrate::Migrate>),
-    /// Check manifests of Windows machines and their workloads, with the mend of each mistake; it needs no cluster
+    /// Check manifests of Windows machines and their workloads, with the fix of each mistake; it needs no cluster
     #[command(after_help = crate::lint_command::AFTER_HELP)]
     Lint(crate::lint_command::Options),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
@@ -155,10 +155,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Your shell", &["completions", "man", "version", "help"]),
 ];
 
-/// Words that are near in meaning. docs/glossary.md has them, too.
+/// Words that are easily confused; shown below the commands. docs/glossary.md has them, too.
 const WORDS: &str = "To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a \
-    machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a machine fails \
-    while it holds the lease.";
+    machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself: a machine or \
+    every replacement failed, or several hosts cannot be compared.";
 
 /// Column of a command's description.
 const ABOUT_AT: usize = 18;

@@ -47,10 +47,9 @@ pub struct Options {
     pub batch_max: usize,
     /// Most runs in memory, over all shards.
     pub cached_max: usize,
-    /// Mean interval of the sweep over the runs of which this engine makes it.
+    /// Mean time between two sweeps. An engine sweeps the runs of its partitions.
     pub sweep_every: Duration,
-    /// Time by which a deadline must be past due before the sweep fires its alarm, in milliseconds: the alarm itself
-    /// comes first.
+    /// How long a deadline must be overdue before the sweep fires it, in milliseconds, so that the alarm comes first.
     pub sweep_grace_ms: u64,
 }
 

@@ -62,9 +62,10 @@ impl Queue {
     }
 
     fn acknowledge(&mut self, token: u64, ack: Ack, now: Instant) {
-        let Some(delivery) = self.taken.remove(&token) else {
+        let Some(mut delivery) = self.taken.remove(&token) else {
             return;
         };
+        delivery.deliveries = delivery.deliveries.saturating_add(1);
         match ack {
             Ack::Done => {}
             Ack::Again(0) => self.waiting.push_back(delivery),

@@ -152,6 +152,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// As [`Shard::turn`].
     pub async fn work_off(&mut self, batch: Vec<DecodedDelivery<W>>) -> Result<(), StoreError> {
         let sorted = sort::<W>(batch);
+        // What an earlier turn found, but could not finish, may be mended since.
+        self.damaged.clear();
         let mut acks = Vec::new();
         for (delivery, error) in sorted.unreadable {
             acks.push((delivery.token, self.unreadable(delivery, &error).await));

@@ -54,7 +54,7 @@ use tokio::{
 
 /// Interval at which the store is polled while a reader is connected.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// Interval at which it is polled for the NATS stream alone, so that a console without readers stays cheap.
+/// Poll interval while only the NATS publisher listens, so that a console without readers stays cheap.
 const POLL_SELDOM: Duration = Duration::from_secs(1);
 /// Pause before the next such poll, as a multiple of the poll's duration. A poll of 100,000 runs takes half a second.
 const POLL_SHARE: u32 = 9;
@@ -210,7 +210,7 @@ impl Changes {
 /// `GET /api/v1/changes`.
 pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
     if api.changes.readers() >= READERS_MAX {
-        let what = json!({"error": "too many readers of changes", "whatToDo": "close some"});
+        let what = json!({"error": "too many readers of changes", "whatToDo": "close an open stream, or try again later"});
         return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(what)).into_response();
     }
     let headers = [

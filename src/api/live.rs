@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::Instant};
 
 /// Age after which a heartbeat is no longer shown. Its worker has ended, or cannot reach this process.
 const SHOWN_FOR: Duration = Duration::from_secs(45);
-/// Most heartbeats kept. Beyond it stale ones are dropped, then heartbeats of new tasks.
+/// Most heartbeats kept. Beyond it stale ones are dropped, then heartbeats of new tasks; those of known tasks are kept.
 const LIVE_MAX: usize = 20_000;
 /// Most bytes of remote commands of all runs. Beyond it the oldest are dropped.
 const COMMANDS_BYTES_MAX: usize = 8 << 20;
@@ -178,7 +178,7 @@ fn size(command: &RemoteCommand) -> usize {
 }
 
 impl Live {
-    /// Takes over what a record of this time says about its run.
+    /// Updates the begins of the phase and of the halt from a record.
     pub(crate) fn observe(&self, run: &Run<Dormer>, at: Timestamp) {
         let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
         let mut begins = lock(&self.begins);
@@ -234,10 +234,10 @@ impl Live {
     pub fn beat(&self, heartbeat: Heartbeat) {
         let now = Instant::now();
         let mut beats = self.beats();
-        if beats.len() >= LIVE_MAX {
+        if beats.len() >= LIVE_MAX && !beats.contains_key(&heartbeat.task) {
             beats.retain(|_, (at, _)| now.duration_since(*at) < SHOWN_FOR);
         }
-        if beats.len() < LIVE_MAX {
+        if beats.len() < LIVE_MAX || beats.contains_key(&heartbeat.task) {
             beats.insert(heartbeat.task.clone(), (now, heartbeat));
         }
     }
@@ -310,8 +310,8 @@ impl Live {
     /// Whether a worker sends heartbeats for this attempt.
     pub fn is_alive(&self, task: &TaskId, attempt: Attempt) -> bool {
         let beats = self.beats();
-        let command_count = beats.get(task);
-        command_count.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
+        let beat = beats.get(task);
+        beat.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
     }
 
     /// Current heartbeats of one run.

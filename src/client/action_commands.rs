@@ -55,7 +55,7 @@ pub struct Machine {
     /// All machines that have failed; --code, --pool and -l narrow them
     #[arg(long, alias = "failed")]
     all_failed: bool,
-    /// Of the failed machines, only those with this code: DiskFull and disk_full are one
+    /// Of the failed machines, only those with this code: DiskFull and disk_full mean the same
     #[arg(long, requires = "all_failed")]
     code: Option<String>,
     /// Only machines of this pool, all of them or those that --all-failed or -l choose

@@ -234,7 +234,7 @@ impl FromStr for Selector {
         let term = |text: &str| {
             let (key, value) = text
                 .split_once('=')
-                .ok_or_else(|| format!("{text:?} is none of KEY=VALUE and KEY!=VALUE"))?;
+                .ok_or_else(|| format!("{text:?} is neither KEY=VALUE nor KEY!=VALUE"))?;
             let equal = !key.ends_with('!');
             let key = key.trim_end_matches('!').trim();
             if !KEYS.contains(&key) {

@@ -28,7 +28,7 @@ pub struct History {
     /// Most records
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
-    /// Also what runs confirm to each other, and timers; programs get all of it in any case
+    /// Also receipts and timers; JSON and YAML always have them
     #[arg(long)]
     all: bool,
     /// Write the whole history into a file for dormer replay; - is standard output

@@ -33,7 +33,7 @@ const API: &str = "/api/v1";
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection, the same for all commands (all of it: --help)")]
 pub struct Address {
-    /// URL of dormer's API, or the variable DORMER_SERVER, which -n and its like override [default:
+    /// URL of dormer's API, or the variable DORMER_SERVER, overridden by -n, --context or --kubeconfig [default:
     /// http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
     #[arg(long, value_name = "URL")]
     server: Option<String>,

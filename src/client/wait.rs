@@ -114,7 +114,7 @@ impl Condition {
 
 /// Time as people write it: seconds, or a number with s, m or h.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time such as 90s, 15m or 2h");
+    let wrong = || format!("{text:?} is not a duration: write 90s, 15m or 2h");
     let (number, unit) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),

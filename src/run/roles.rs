@@ -322,14 +322,14 @@ impl Running {
         catalog: Arc<I>,
         options: watcher::Options,
     ) -> watch::Receiver<Status> {
-        let (tell, fares) = watch::channel(Status::default());
+        let (status_sender, status) = watch::channel(Status::default());
         let stop = self.leave.clone();
         let health = Arc::clone(&self.health);
         health.set(WATCHER, watcher_status(&Status::default()));
-        let mut updates = fares.clone();
-        self.telemetry.follow_watcher(fares.clone());
+        let mut updates = status.clone();
+        self.telemetry.follow_watcher(status.clone());
         self.front.add(WATCHER, async move {
-            let watching = any::watch(client, facts, catalog, options, tell, stop);
+            let watching = any::watch(client, facts, catalog, options, status_sender, stop);
             let reporting = async {
                 while updates.changed().await.is_ok() {
                     let status = watcher_status(&updates.borrow_and_update());
@@ -342,7 +342,7 @@ impl Running {
                 never = reporting => match never {},
             }
         });
-        fares
+        status
     }
 
     /// Waits until a role ends by itself, which is an error, and returns the reason.

@@ -460,8 +460,8 @@ fn behind(fields: Value) -> Trouble {
 /// What the host does in each phase, by the fault that brings it there.
 #[rustfmt::skip]
 fn hosts() -> Vec<(&'static str, Trouble)> {
-    let timeout = "no answer from 10.0.0.9: the host is down, or a firewall drops packets (port 22, profile Public?)";
-    let refused = "port 22 of 10.0.0.9 refuses connections: sshd does not run (yet), or the host is still booting";
+    let timeout = "no answer from 10.0.0.9: the host is down, or a firewall drops packets (its SSH port, profile Public?)";
+    let refused = "the SSH port of 10.0.0.9 refuses connections: sshd does not run (yet), or the host is still booting";
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
     let key = "10.0.0.9 shows another host key than the pinned one: ssh-ed25519 SHA256:DRwR6J, not ssh-ed25519 \

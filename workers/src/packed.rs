@@ -60,13 +60,13 @@ pub struct Packer {
     bytes_max: u64,
     /// By the SHA-256 of the unpacked content. A lock: held for a map operation, never across an await.
     known: Mutex<HashMap<String, Cell>>,
-    /// Time of the last failure, by the same. The same kind of lock.
+    /// Time of the last failure, by the SHA-256 of the unpacked content. Lock held for one map operation.
     failed: Mutex<HashMap<String, Instant>>,
     turns: Semaphore,
 }
 
 /// The file could not be packed or kept just now.
-struct NotNow;
+struct PackLater;
 
 impl Default for Packer {
     fn default() -> Self {
@@ -137,12 +137,12 @@ impl Packer {
         name: &str,
         sha256: &str,
         size: u64,
-    ) -> Result<Option<Arc<Packed>>, NotNow> {
+    ) -> Result<Option<Arc<Packed>>, PackLater> {
         // It is never closed.
         let _turn = self.turns.acquire().await;
         let lately = |at: &Instant| at.elapsed() < AGAIN_AFTER;
         if self.failed().get(sha256).is_some_and(lately) {
-            return Err(NotNow);
+            return Err(PackLater);
         }
         let folder = self.folder.clone();
         let bytes_max = self.bytes_max;
@@ -153,9 +153,9 @@ impl Packer {
         let made = tokio::task::spawn_blocking(work).await;
         let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
         made.map(|packed| packed.map(Arc::new)).map_err(|error| {
-            tracing::warn!(folder = %self.folder.display(), %error, "a payload file goes unpacked for some minutes");
+            tracing::warn!(folder = %self.folder.display(), %error, "a payload file is sent uncompressed for five minutes");
             self.failed().insert(sha256.to_owned(), Instant::now());
-            NotNow
+            PackLater
         })
     }
 }

@@ -101,7 +101,11 @@ pub async fn run<O: Orders, X: Execute>(
     });
     let mut attempts = JoinSet::new();
     loop {
-        while attempts.try_join_next().is_some() {}
+        while let Some(ended) = attempts.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "an attempt ended without a report");
+            }
+        }
         let taken = tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -166,7 +170,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         let free = slots.available_permits();
         let take = || self.orders.take(free);
         let taken = take.retry(patience()).notify(|error: &PortError, wait| {
-            tracing::warn!(%error, ?wait, "no orders");
+            tracing::warn!(%error, ?wait, "orders cannot be taken");
         });
         // The retries have no end, so there is no last error; an empty answer only asks again.
         taken.await.unwrap_or_default()
@@ -263,17 +267,18 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         progress: &Progress,
         newer: &CancellationToken,
     ) -> Result<Outcome, Failure> {
+        // Only the progress of an attempt outlives a panic, and its lock tolerates that.
         let ready = self
             .executor
             .ready(order, progress, self.options.time_factor);
+        let ready = AssertUnwindSafe(ready).catch_unwind();
         tokio::select! {
             biased;
-            ready = ready => ready?,
+            ready = ready => ready.unwrap_or_else(|panic| Err(panicked(progress, panic.as_ref())))?,
             () = newer.cancelled() => return Err(superseded()),
         }
         progress.step("start", 0, "");
         let limit = self.options.limit(order);
-        // Only the progress of an attempt outlives a panic, and its lock tolerates that.
         let doing = AssertUnwindSafe(self.executor.execute(order, progress)).catch_unwind();
         tokio::select! {
             biased;
@@ -286,7 +291,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             () = until_stuck(progress, self.options.still_max) => Err(Failure::transient(
                 "NoProgress",
                 format!(
-                    "nothing moved for {} s in step {:?}",
+                    "no progress for {} s in step {:?}",
                     self.options.still_max.as_secs(),
                     progress.step_name()
                 ),

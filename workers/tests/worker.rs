@@ -112,6 +112,15 @@ struct Actor {
 }
 
 impl Execute for Actor {
+    async fn ready(&self, order: &Order, _: &Progress, _: f64) -> Result<(), Failure> {
+        if let Task::Probe { host } = &order.body
+            && host.address == "panic before"
+        {
+            panic!("a prerequisite cannot be read");
+        }
+        Ok(())
+    }
+
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let Task::Probe { host } = &order.body else {
@@ -260,8 +269,10 @@ async fn a_panic_is_a_failure_and_the_worker_goes_on() {
             .message
             .contains("the hands slipped")
     );
-    shift.queue.give(order("work", 2, 1));
-    assert_eq!(code(&shift.queue.reports(2).await[1]), "done");
+    shift.queue.give(order("panic before", 2, 1));
+    assert_eq!(code(&shift.queue.reports(2).await[1]), "Panic");
+    shift.queue.give(order("work", 3, 1));
+    assert_eq!(code(&shift.queue.reports(3).await[2]), "done");
 }
 
 #[tokio::test(start_paused = true)]

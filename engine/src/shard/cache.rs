@@ -76,7 +76,7 @@ impl<W: Workflow> Cache<W> {
     }
 
     /// Seq of the newest record of `run` that this shard knows, if it is above `found`: an older record was put at
-    /// the end. It is said once, so that a person's release counts.
+    /// the end. Reported once: after a person's release the run must be accepted.
     pub(super) fn beyond(&mut self, run: &RunId, found: Seq) -> Option<Seq> {
         let (_, known) = self.newest.get(run).copied()?;
         if known <= found {

@@ -44,7 +44,7 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) unknown: u64,
     /// Whether a drop was decided on a possibly old run, which must be read and decided again.
     pub(super) confirm: bool,
-    /// Whether the run is possibly old: what cannot be written of this plan is no verdict on the stored run.
+    /// Whether the run came from memory and may be outdated. A failed write then leads to a new read, not to quarantine.
     pub(super) stale: bool,
     /// Panic of code that works on the run, after which there is no record.
     pub(super) fault: Option<Fault>,

@@ -17,8 +17,8 @@ use std::{collections::BTreeMap, slice};
 const BUILDS_MAX: usize = 16;
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Takes away the messages to quarantined runs. A known note is a reason to read the store's: only that counts,
-    /// as a person may have released the run.
+    /// Takes away the messages to quarantined runs. A note in memory is only a reason to read the store's note, since a
+    /// person may have released the run.
     pub(super) async fn without_quarantined(
         &mut self,
         mut received: BTreeMap<RunId, Vec<Received<W>>>,

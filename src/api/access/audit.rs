@@ -84,7 +84,7 @@ pub(super) struct Entry {
     /// Authenticated name. `None`: the caller is unknown, or the mode does not authenticate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
-    /// How the caller showed who it is: `token`, `session`, or `none`.
+    /// How the caller showed who it is: `token`, `session`, `link`, or `none`.
     pub(super) by: &'static str,
     /// Address of the peer: of a proxy, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]

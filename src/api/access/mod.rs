@@ -156,7 +156,9 @@ impl Gate {
 
     fn write_link(&self) -> io::Result<()> {
         match self.link.get() {
-            Some((url, file)) => link_file::write(file, &format!("{url}{}", self.sessions.kept())),
+            Some((url, file)) => {
+                link_file::write(file, &format!("{url}{}", self.sessions.file_link()))
+            }
             None => Ok(()),
         }
     }

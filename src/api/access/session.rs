@@ -42,7 +42,7 @@ pub struct TooLong {
 }
 
 /// Sealing key with its cookie name. The name is derived from the key, because all ports of a host, and every dormer
-/// behind them, share their cookies.
+/// credential them, share their cookies.
 struct Key {
     seal: LessSafeKey,
     cookie: String,
@@ -60,7 +60,7 @@ pub struct Sessions {
 }
 
 /// Random, unguessable word.
-fn drawn() -> String {
+fn random_word() -> String {
     format!(
         "{:032x}{:032x}",
         rand::random::<u128>(),
@@ -104,10 +104,10 @@ impl Key {
     }
 
     /// Expiry time and credential, sealed as text.
-    fn seal(&self, until: u64, behind: &SessionCredential) -> Option<String> {
+    fn seal(&self, until: u64, credential: &SessionCredential) -> Option<String> {
         let mut text = until.to_be_bytes().to_vec();
-        text.push(u8::from(behind.is_some()));
-        text.extend(behind.iter().flat_map(|token| token.bytes()));
+        text.push(u8::from(credential.is_some()));
+        text.extend(credential.iter().flat_map(|token| token.bytes()));
         let nonce: [u8; NONCE_LEN] = rand::random();
         let with = Nonce::assume_unique_for_key(nonce);
         self.seal
@@ -138,7 +138,7 @@ impl Sessions {
         let keys = words.iter().filter_map(|word| Key::of(word, secure));
         let mut keys: Vec<Key> = keys.collect();
         if keys.is_empty() {
-            keys.extend(Key::of(&drawn(), secure));
+            keys.extend(Key::of(&random_word(), secure));
         }
         Self {
             keys,
@@ -149,19 +149,19 @@ impl Sessions {
     }
 
     /// Path of a link that opens one session within [`LINK`].
-    pub(super) fn link(&self, behind: SessionCredential) -> String {
-        self.linked(behind, LINK)
+    pub(super) fn link(&self, credential: SessionCredential) -> String {
+        self.linked(credential, LINK)
     }
 
     /// Path of a link for the file. It works once, within [`KEPT`].
-    pub(super) fn kept(&self) -> String {
+    pub(super) fn file_link(&self) -> String {
         self.linked(None, KEPT)
     }
 
-    fn linked(&self, behind: SessionCredential, long: Duration) -> String {
-        let word = drawn();
+    fn linked(&self, credential: SessionCredential, long: Duration) -> String {
+        let word = random_word();
         let path = format!("/login?token={word}");
-        self.links.put(word, behind, long);
+        self.links.put(word, credential, long);
         path
     }
 
@@ -174,10 +174,10 @@ impl Sessions {
     ///
     /// # Errors
     /// The credential does not fit into a cookie.
-    pub fn open(&self, behind: &SessionCredential) -> Result<String, TooLong> {
-        let bytes = behind.as_ref().map_or(0, String::len);
+    pub fn open(&self, credential: &SessionCredential) -> Result<String, TooLong> {
+        let bytes = credential.as_ref().map_or(0, String::len);
         let cookie = self.keys.first().and_then(|key| {
-            let sealed = key.seal(now() + SESSION.as_secs(), behind)?;
+            let sealed = key.seal(now() + SESSION.as_secs(), credential)?;
             Some(cookie(&key.cookie, &sealed, SESSION, self.secure))
         });
         // A key that fails to seal is reported like a text that is too long.
@@ -204,17 +204,17 @@ impl Sessions {
     }
 
     fn at(&self, headers: &HeaderMap, now: u64) -> Option<SessionCredential> {
-        let (sealed, until, behind) = self.found(headers)?;
+        let (sealed, until, credential) = self.found(headers)?;
         let closed = || self.closed.get(&sha256_hex(sealed.as_bytes())).is_some();
-        (now < until && !closed()).then_some(behind)
+        (now < until && !closed()).then_some(credential)
     }
 
     /// First cookie that one of our keys decrypts.
     fn found<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, u64, SessionCredential)> {
         self.keys.iter().find_map(|key| {
             let sealed = named(headers, &key.cookie)?;
-            let (until, behind) = key.open(sealed)?;
-            Some((sealed, until, behind))
+            let (until, credential) = key.open(sealed)?;
+            Some((sealed, until, credential))
         })
     }
 
@@ -280,8 +280,8 @@ mod tests {
         tokio::time::advance(LINK).await;
         assert_eq!(sessions.follow(&late["/login?token=".len()..]), None);
 
-        for behind in [Some("t".to_owned()), Some(String::new()), None] {
-            let cookie = sessions.open(&behind).expect("a cookie");
+        for credential in [Some("t".to_owned()), Some(String::new()), None] {
+            let cookie = sessions.open(&credential).expect("a cookie");
             assert!(
                 cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"),
                 "{cookie}"
@@ -295,7 +295,7 @@ mod tests {
             let planted = with(cookie.trim_start_matches("__Host-"));
             assert_eq!(sessions.of(&planted), None, "anybody can plant such a name");
             let headers = with(&cookie);
-            assert_eq!(sessions.of(&headers), Some(behind));
+            assert_eq!(sessions.of(&headers), Some(credential));
             assert_eq!(sessions.at(&headers, now() + SESSION.as_secs() + 1), None);
             let gone = sessions.close(&headers);
             assert!(
@@ -317,23 +317,23 @@ mod tests {
         let one = "a".repeat(32);
         let two = "b".repeat(32);
         let before = Sessions::new(&words(&[&one]), false);
-        let behind = Some("sha256~token".to_owned());
-        let cookie = before.open(&behind).expect("a cookie");
+        let credential = Some("sha256~token".to_owned());
+        let cookie = before.open(&credential).expect("a cookie");
         assert!(!cookie.contains("token"), "it can be read: {cookie}");
         let headers = with(&cookie);
         assert_eq!(
             Sessions::new(&words(&[&one]), false).of(&headers),
-            Some(behind.clone())
+            Some(credential.clone())
         );
         assert_eq!(
             Sessions::new(&words(&[&two, &one]), false).of(&headers),
-            Some(behind.clone())
+            Some(credential.clone())
         );
         assert_eq!(Sessions::new(&words(&[&two]), false).of(&headers), None);
         assert_eq!(Sessions::new(&[], false).of(&headers), None);
         // It does not become longer under another key's name.
         let other = Sessions::new(&words(&[&two]), false)
-            .open(&behind)
+            .open(&credential)
             .expect("a cookie");
         let name = other.split('=').next().expect("a name");
         let value = cookie.split(['=', ';']).nth(1).expect("a value");

@@ -270,7 +270,7 @@ pub struct Settings {
     #[arg(long, env = "DORMER_AUDIT_LOG", value_name = "FILE|-")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_log: Option<PathBuf>,
-    /// With --audit-log: do nothing that cannot be written there, such as on a full disk [default: true]
+    /// With --audit-log: refuse what cannot be written there, such as on a full disk [default: true]
     #[arg(
         long, env = "DORMER_AUDIT_REQUIRED",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"

@@ -74,7 +74,7 @@ impl Metrics {
             "messages_refused",
             ["reason"],
             None,
-            "Messages over NATS without a right signature: unsigned, malformed, unknown_key, wrong_role, wrong_signature",
+            "Messages over NATS without a right signature: unsigned, malformed, unknown_key, wrong_role, wrong_signature, wrong_subject, stale",
         );
         let unsigned = registry.counter(
             "messages_unsigned",

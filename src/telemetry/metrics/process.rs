@@ -115,7 +115,7 @@ impl EngineMetrics {
                 "messages_dropped",
                 ["reason"],
                 None,
-                "Messages that changed nothing: late, or unknown (of another incarnation or a lost tail of the store)",
+                "Messages that changed nothing: no_change (late, repeated, to an ended run), or unknown (of another incarnation or a lost tail of the store)",
             ),
             dead_lettered: registry.counter(
                 "messages_dead_lettered",
@@ -187,7 +187,7 @@ impl EngineMetrics {
 
     pub(crate) fn dropped(&self, messages: u64, unknown: u64) {
         self.dropped
-            .add(["late".into()], messages.saturating_sub(unknown));
+            .add(["no_change".into()], messages.saturating_sub(unknown));
         self.dropped.add(["unknown".into()], unknown);
     }
 

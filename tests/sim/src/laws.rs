@@ -148,21 +148,19 @@ impl World {
                         return Err(format!("signal {id:?} of {from} was taken twice"));
                     }
                 }
+                // Also a receiver that has ended since then, and was deleted, took it.
                 HistoryEvent::SignalReceipted {
                     to,
                     id: signal,
                     behind: None,
-                } => {
-                    // Also by a receiver that has ended since then, and was deleted.
-                    if !self.has_taken(before.as_ref(), to, *signal) {
-                        let highest = self.took(to, id);
-                        let how = if highest.is_some_and(|highest| highest >= *signal) {
-                            "was swallowed: its id was used before"
-                        } else {
-                            "is lost"
-                        };
-                        return Err(format!("signal {signal:?} to {to} {how}"));
-                    }
+                } if !self.has_taken(before.as_ref(), to, *signal) => {
+                    let highest = self.took(to, id);
+                    let how = if highest.is_some_and(|highest| highest >= *signal) {
+                        "was swallowed: its id was used before"
+                    } else {
+                        "is lost"
+                    };
+                    return Err(format!("signal {signal:?} to {to} {how}"));
                 }
                 HistoryEvent::Requested { id: request, .. }
                 | HistoryEvent::Reset { id: request, .. }

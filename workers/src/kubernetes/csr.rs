@@ -84,7 +84,7 @@ impl KubernetesExecutor {
             }
         };
         if let Some(why) = why {
-            let note = format!("It is not what Node {} has to ask: {why}", expect.node_name);
+            let note = format!("Refused for Node {}: {why}", expect.node_name);
             self.events
                 .warn(csr.object_ref(&()), "CertificateRefused", "Approve", note)
                 .await;
@@ -97,10 +97,7 @@ impl KubernetesExecutor {
             type_: "Approved".into(),
             status: "True".into(),
             reason: Some("DormerApproved".into()),
-            message: Some(format!(
-                "it is what the Machine of Node {} has to ask",
-                expect.node_name
-            )),
+            message: Some(format!("matches the Machine of Node {}", expect.node_name)),
             last_update_time: Some(Time(k8s_openapi::jiff::Timestamp::now())),
             last_transition_time: None,
         };
@@ -324,7 +321,7 @@ fn in_group(groups: &[&str], group: &str) -> Result<(), String> {
     if groups.contains(&group) {
         Ok(())
     } else {
-        Err(format!("who asks is not in the group {group}"))
+        Err(format!("the requester is not in the group {group}"))
     }
 }
 

@@ -238,7 +238,7 @@ fn check_name(
 ) -> Result<(), String> {
     let name = &expect.node_name;
     if let Some(other) = &cluster.claimed_by {
-        return Err(format!("{name} is the name of another machine's, {other}"));
+        return Err(format!("{name} belongs to another machine, {other}"));
     }
     let names = machine_names::names(machine);
     if !names.is_empty() {

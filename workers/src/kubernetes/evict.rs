@@ -49,7 +49,7 @@ pub(super) struct Pass<'a> {
 
 /// Treatment of the pods, by the Node's conditions.
 struct Rule {
-    /// Without regard to budgets.
+    /// Whether the pass ignores disruption budgets.
     force: bool,
     /// Grace period that replaces the pods' own, in seconds.
     grace_s: Option<u32>,
@@ -67,7 +67,7 @@ struct Rule {
 enum Leaving {
     Move,
     Wait(String),
-    /// As `Wait`: only the word that its host is off ends it.
+    /// As `Wait`, and ends only when somebody says that the host is off.
     UntilOff(String),
     Skip(String),
 }
@@ -312,7 +312,7 @@ impl KubernetesExecutor {
                 };
                 if rule.off.is_some() && live.as_ref().and_then(LiveNode::off).is_none() {
                     let why =
-                        "its node was said to be off, and is not now: the next pass asks again";
+                        "its node was reported off and no longer is: the next pass looks again";
                     block(&mut rest.blockers, pod, why.to_owned(), Vec::new());
                     continue;
                 }

@@ -371,7 +371,7 @@ pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused
         let at = at.map_or_else(String::new, |at| format!(", {at}"));
         format!(" (by {}{at})", by.program)
     });
-    let said = format!("somebody else cordoned the Node {name}{by}: dormer takes no such Node");
+    let said = format!("somebody else cordoned the Node {name}{by}: dormer does not upgrade it");
     Some(Refused::new(FenceRefusal::Cordoned, said))
 }
 

@@ -29,7 +29,7 @@ pub type Dialer = Arc<dyn Dial>;
 /// Dials a port over TCP.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpDial {
-    /// 22, except in tests.
+    /// Port of `--ssh-port`; 22 by default.
     pub port: u16,
 }
 

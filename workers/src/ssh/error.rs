@@ -18,14 +18,17 @@ pub enum SshError {
     KeyWeak(String),
     /// Nothing listens.
     #[error(
-        "port 22 of {0} refuses connections: sshd does not run (yet), or the host is still booting"
+        "the SSH port of {0} refuses connections: sshd does not run (yet), or the host is still booting"
     )]
     Refused(String),
     /// No answer at all.
     #[error(
-        "no answer from {0}: the host is down, or a firewall drops packets (port 22, profile Public?)"
+        "no answer from {0}: the host is down, or a firewall drops packets (its SSH port, profile Public?)"
     )]
     NoAnswer(String),
+    /// This computer cannot send to the address, for example because it has no route, or a name has no address.
+    #[error("{0} cannot be reached from here: {1} (look at route, name and network policy)")]
+    Unreachable(String, String),
     /// The connection ended before the login.
     #[error("{0} ends the connection before the login: {1}")]
     Handshake(String, String),
@@ -42,7 +45,7 @@ pub enum SshError {
         fingerprint(pinned)
     )]
     HostKey {
-        /// Where.
+        /// Address of the host.
         address: String,
         /// The pinned key.
         pinned: String,
@@ -51,10 +54,10 @@ pub enum SshError {
     },
     /// A host key that proves nothing.
     #[error(
-        "{0} shows a host key that is {1}: delete C:\\ProgramData\\ssh\\ssh_host_rsa_key and restart sshd"
+        "{0} shows a host key that is {1}: delete that key's two files in C:\\ProgramData\\ssh and restart sshd"
     )]
     HostKeyWeak(String, String),
-    /// Both sides speak SSH, and not the same.
+    /// Host and dormer share no algorithm.
     #[error("{0} and dormer have no common {1}: dormer takes ed25519, ECDSA, and RSA with SHA-2")]
     NoCommon(String, String),
     /// No further channel on a connection that is logged in.
@@ -63,7 +66,7 @@ pub enum SshError {
     )]
     Sessions(String),
     /// It talks without end.
-    #[error("{0} ends no {1}: cut after {2} bytes")]
+    #[error("the {1} of {0} has no end: cut after {2} bytes")]
     Endless(String, &'static str, u64),
     /// The connection broke.
     #[error("the connection to {0} broke: {1}")]
@@ -79,17 +82,17 @@ pub enum SshError {
     SftpMissing(String),
     /// Something is printed into SFTP's stream.
     #[error(
-        "SFTP of {0} begins with the text {1:?}: a profile of its default shell writes output; let it write none"
+        "SFTP of {0} begins with the text {1:?}: a profile of its default shell prints text; remove that output"
     )]
     SftpNoise(String, String),
     /// A file cannot be written.
     #[error("{path} cannot be written on {address}: {why}")]
     File {
-        /// Where.
+        /// Address of the host.
         address: String,
-        /// Which.
+        /// Path of the file on the host.
         path: String,
-        /// Why not.
+        /// Status of SFTP, in words.
         why: String,
     },
     /// A file cannot be written for lack of room.
@@ -97,7 +100,7 @@ pub enum SshError {
     Full(String, String),
     /// The data differ from what was announced, and no wrong file was left on the host.
     #[error(
-        "the payload file with SHA-256 {0} has another content here ({1}): copy the payload again"
+        "dormer's copy of the payload file with SHA-256 {0} is damaged ({1}): copy the payload again"
     )]
     Source(String, String),
 }
@@ -107,10 +110,16 @@ impl SshError {
     pub(super) fn of_dial(address: &str, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused(address.to_owned()),
-            io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => {
-                Self::NoAnswer(address.to_owned())
+            io::ErrorKind::TimedOut
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable => Self::NoAnswer(address.to_owned()),
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof => {
+                Self::Handshake(address.to_owned(), error.to_string())
             }
-            _ => Self::Handshake(address.to_owned(), error.to_string()),
+            _ => Self::Unreachable(address.to_owned(), error.to_string()),
         }
     }
 
@@ -129,7 +138,7 @@ impl SshError {
             Self::KeyEncrypted => "KeyEncrypted",
             Self::KeyWeak(_) => "KeyTooWeak",
             Self::Refused(_) => "ConnectRefused",
-            Self::NoAnswer(_) => "ConnectTimeout",
+            Self::NoAnswer(_) | Self::Unreachable(..) => "ConnectTimeout",
             Self::Handshake(..) => "HandshakeFailed",
             Self::Auth(..) => "AuthRejected",
             Self::HostKey { .. } => "HostKeyChanged",

@@ -13,9 +13,9 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// Fewer bits of RSA prove nothing any more (NIST SP 800-57).
+/// Smallest RSA key that is trusted, in bits (NIST SP 800-57).
 const RSA_BITS_MIN: u32 = 2048;
-/// More than any notice of a login: Windows' sshd shows a file, and people write pages.
+/// Longest banner of a login, in bytes. Windows' sshd sends a file, which may have pages.
 const BANNER_BYTES_MAX: usize = 128 << 10;
 
 /// Longest wait for pending data before the end of a connection, and for its reason.

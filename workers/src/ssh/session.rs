@@ -20,20 +20,20 @@ use std::{
 };
 use tokio::time::{Instant, interval, sleep_until, timeout};
 
-/// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (scenario 13).
+/// A connection ends after this many unanswered keepalives: 45 s at 15 s each (tests/SCENARIOS.md, 13).
 const KEEPALIVES_MAX: usize = 2;
 /// Keepalive intervals without any data after which a connection is ended, before its login as well.
 const SILENT_KEEPALIVES: u32 = 5;
 /// Polls for a free session of sshd.
 const ROOM_POLLS_MAX: usize = 30;
+/// Pause between two polls for a free session.
+const ROOM_POLL: Duration = Duration::from_millis(100);
 /// Longest wait for sshd's word on SFTP.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a command's input that are sent at once: what every sshd takes as one packet.
 const INPUT_PIECE: usize = 32 << 10;
-/// A wait without an end, for the purposes of a command.
+/// Silence limit of a command that has none: 30 days.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// Pause between two such polls.
-const ROOM_POLL: Duration = Duration::from_millis(100);
 
 /// Output of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -293,6 +293,8 @@ impl Session {
                 }
             };
             moved = Instant::now();
+            // A long command keeps its connection in the pool.
+            self.touch();
             if let ControlFlow::Break(why) = heard {
                 return Err(SshError::Silent(self.address.clone(), why));
             }

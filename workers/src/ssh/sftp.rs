@@ -223,6 +223,10 @@ impl Sftp {
     async fn size_of(&self, path: &str) -> Result<Option<u64>, SshError> {
         match self.raw.stat(path).await {
             Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),
+            // A file that may not be looked at can be there.
+            Err(Error::Status(status)) if status.status_code == StatusCode::PermissionDenied => {
+                Err(self.file(path, &Error::Status(status)))
+            }
             Err(Error::Status(_)) => Ok(None),
             Err(error) => Err(self.broken(&error)),
         }

@@ -25,7 +25,7 @@ pub(super) const LEASE: &str = "dormer-watcher";
 pub struct Election {
     /// Who it is, among all watchers: a pod's name.
     pub identity: String,
-    /// How long a holder that is silent is waited for; at least a second.
+    /// Silence after which a holder counts as gone; at least 1 s.
     pub duration: Duration,
 }
 
@@ -100,7 +100,8 @@ impl Candidate {
                 if self.trouble.as_ref() != Some(&trouble.0) {
                     tracing::warn!("{trouble}");
                 }
-                // A holder that cannot renew steps down before another one may take over.
+                // A holder that cannot renew steps down. Another one may take over before, if this request took long: two
+                // watchers that publish the same facts do no harm.
                 let holds = self
                     .renewed
                     .is_some_and(|at| at.elapsed() < self.duration * 2 / 3);

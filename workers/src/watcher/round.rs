@@ -33,7 +33,7 @@ const CHANGES_MAX: usize = 1_024;
 /// Parts into which the repeats of one round are divided.
 const PARTS: u32 = 60;
 /// Parts after which the cluster settings are read again.
-const AROUND_EVERY: u32 = 10;
+const CLUSTER_SETTINGS_EVERY: u32 = 10;
 /// Parts after which the watcher checks again for another operator for Windows hosts.
 const OTHER_OPERATORS_EVERY: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
@@ -183,7 +183,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 _ = parts.tick() => {
                     let mut messages = self.part(&mut round);
                     self.hosts.keep(&round.view).await;
-                    if round.parts.is_multiple_of(AROUND_EVERY) {
+                    if round.parts.is_multiple_of(CLUSTER_SETTINGS_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
                         if self.refresh_changing().await {
                             messages.extend(self.changed(&mut round).await);

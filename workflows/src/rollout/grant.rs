@@ -67,7 +67,7 @@ impl State {
     pub(super) fn may_go(&self, uid: &Uid) -> bool {
         self.members
             .get(uid)
-            .is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
+            .is_none_or(|m| !m.is(Flag::ChangeNotAllowed) || m.is(Flag::Open))
     }
 
     /// Whether another client keeps its Node cordoned. A change that began under dormer's own token is finished anyway.
@@ -78,12 +78,12 @@ impl State {
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
-        let stands = self.paused() || self.unsettled().is_some();
-        if stands || self.enrolment != Enrolment::Complete {
+        let stopped = self.paused() || self.unsettled().is_some();
+        if stopped || self.enrolment != Enrolment::Complete {
             return None;
         }
         // While another operation changes the cluster, only machines that do not serve are repaired, as over the limit.
-        let over = self.unavailable() >= limit || self.waits().is_some();
+        let over = self.unavailable() >= limit || self.waits_for_cluster().is_some();
         let repairs = self.slots.iter().filter(|slot| slot.over_limit).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
         let most = most.map_or(REPAIRS_MAX, |most| most as usize);
@@ -94,7 +94,7 @@ impl State {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
             // A person who requests this machine overrides the finding.
-            let held = finding && !m.is(Flag::Wished);
+            let held = finding && !m.is(Flag::RequestedByPerson);
             // An upgrade that has begun is finished: dormer has already taken its node out of service.
             let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
             let room = !over || repaired;

@@ -42,13 +42,13 @@ pub enum Flag {
     /// Its run has closed: it will not be Joined any more, though its owner may have it still.
     Left = 1 << 15,
     /// The change that it needs is not allowed now.
-    Barred = 1 << 16,
+    ChangeNotAllowed = 1 << 16,
     /// Another client cordoned its Node.
     Cordoned = 1 << 17,
     /// Its node has not served for the pool's `repairAfter`.
     Repair = 1 << 18,
     /// A person requested the change that it waits for.
-    Wished = 1 << 19,
+    RequestedByPerson = 1 << 19,
     // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
     /// Left before it ever served, because its Machine is to be ignored. Not a replacement until it serves.
     NeverServed = 1 << 25,
@@ -188,10 +188,10 @@ impl Member {
         self.set(Flag::Deleting, report.deleting);
         self.set(Flag::Open, open.is_some());
         self.token = open.map(|mark| mark.token).unwrap_or_default();
-        self.set(Flag::Barred, report.barred);
+        self.set(Flag::ChangeNotAllowed, report.barred);
         self.set(Flag::Cordoned, report.cordoned);
         self.set(Flag::Repair, report.repair);
-        self.set(Flag::Wished, report.by_request);
+        self.set(Flag::RequestedByPerson, report.by_request);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         self.set(Flag::NeverServed, false);

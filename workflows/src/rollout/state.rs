@@ -104,10 +104,10 @@ pub struct Source {
     /// Whether a worker takes an ended rollback out of the pool's status.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub override_ended: bool,
-    /// The generation of its spec that was read last; 0: of none.
+    /// Generation of the last spec that was read; 0: none was.
     #[serde(default)]
     pub generation: u64,
-    /// Why that is refused.
+    /// Why that spec is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Condition that grants within the limit wait for.
@@ -162,7 +162,7 @@ pub struct Rollback {
     pub to: String,
     /// Who, and why.
     pub by: String,
-    /// When.
+    /// Time of the request.
     pub at: Timestamp,
     /// Progress.
     pub step: RollbackStep,
@@ -191,11 +191,11 @@ pub enum RollbackStep {
 /// Pause of new grants by a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Who.
+    /// Name of the person.
     pub who: String,
-    /// Why, in their words; may be empty.
+    /// Reason in the person's words; may be empty.
     pub why: String,
-    /// When.
+    /// Time of the request.
     pub at: Timestamp,
 }
 
@@ -220,9 +220,9 @@ pub struct Owner {
     pub name: String,
     /// Desired number of Machines.
     pub wants: Wants,
-    /// Machines of its fact for which there was no room among the members.
+    /// Number of this set's Machines that did not fit into `members`.
     pub unnamed: u32,
-    /// How many Machines it has, how many of them are ready, how many available: for people.
+    /// `status.replicas`, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has: Option<u32>,
     /// `status.readyReplicas`.
@@ -264,7 +264,7 @@ pub struct Slot {
     pub first: bool,
     /// The record that granted it.
     pub seq: Seq,
-    /// When.
+    /// Time of the request.
     pub at: Timestamp,
     /// Known data of its Machine's deletion.
     pub loss: Option<Loss>,
@@ -281,7 +281,7 @@ pub struct Gap {
     pub owner: u16,
     /// The record that noticed.
     pub seq: Seq,
-    /// When.
+    /// Time of the request.
     pub at: Timestamp,
     /// Known data of the deletion.
     pub loss: Loss,
@@ -379,7 +379,7 @@ impl State {
 
     /// Other operation that changes the cluster, because of which all grants but repairs wait.
     #[must_use]
-    pub fn waits(&self) -> Option<&str> {
+    pub fn waits_for_cluster(&self) -> Option<&str> {
         self.source.as_ref()?.waits.as_deref()
     }
 

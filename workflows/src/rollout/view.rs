@@ -474,7 +474,7 @@ impl NamedState<'_> {
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);
         }
-        if let Some(waits) = state.waits() {
+        if let Some(waits) = state.waits_for_cluster() {
             return Some(format!("a cluster that nothing else changes: {waits}"));
         }
         let halted = self
@@ -525,7 +525,7 @@ impl NamedState<'_> {
         }
         let names = self.names(queue.iter().copied());
         Some(format!(
-            "an uncordon of {names}: somebody else cordoned the Node, and dormer takes no such Node"
+            "an uncordon of {names}: somebody else cordoned the Node, and dormer does not upgrade it"
         ))
     }
 

@@ -23,13 +23,13 @@ const fn cured(outside: Outside, say: &'static str) -> Cure {
 }
 
 /// Cure of a service whose log is shown.
-pub(super) const LOG_NAMES_WHY: &str = "Mend what the end of the log names";
+pub(super) const LOG_NAMES_WHY: &str = "Fix the error at the end of the log";
 /// Cure of a failure without an entry: only its message can say more.
 pub(super) const UNKNOWN: Cure = cured(Outside::MendHost, "Mend the cause");
 pub(super) const OPEN_SSH: Cure = cured(
     Outside::OpenSsh,
     "Check that the host runs (the cloud's console shows it), that its sshd runs, and that the security group and the \
-     host's firewall open port 22 to dormer",
+     host's firewall let dormer reach its SSH port (`--ssh-port`, 22 by default)",
 );
 pub(super) const ACCEPT_KEY: Cure = cured(
     Outside::AcceptKey,
@@ -88,7 +88,7 @@ const CURES: &[(&[&str], Cure)] = &[
         &["SftpUnusable"],
         cured(
             MendHost,
-            "Remove every output of the profiles of the host's default shell: it mixes with what SFTP sends",
+            "Make the profile scripts of the host's default shell print nothing: their text mixes with what SFTP sends",
         ),
     ),
     (
@@ -113,7 +113,7 @@ const CURES: &[(&[&str], Cure)] = &[
         &["NameChanged"],
         cured(
             MendNode,
-            "Give the host its name back; a Machine whose host is to be another node has to be recreated",
+            "Give the host its name back; or, if the new name is wanted, recreate the Machine",
         ),
     ),
     (
@@ -127,7 +127,7 @@ const CURES: &[(&[&str], Cure)] = &[
         &["NoFrame", "OutputEndless"],
         cured(
             MendHost,
-            "Check the host by hand: a program there ends commands, or writes into their output",
+            "Find the program on the host that kills commands or prints into their output",
         ),
     ),
     (

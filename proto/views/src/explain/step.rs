@@ -11,7 +11,7 @@ listed! {
     pub enum Outside {
         /// Make the host accept dormer's SSH key.
         AcceptKey = "accept-key",
-        /// Start the host or its sshd, or open its port 22 to dormer.
+        /// Start the host or its sshd, or let dormer reach its SSH port.
         OpenSsh = "open-ssh",
         /// Compare the host's key on the host itself.
         CompareHostKey = "compare-host-key",
