@@ -17,11 +17,15 @@ use k8s_openapi::{
     },
 };
 use kube::{Api, Client, api::PostParams};
-use std::time::Duration;
+use std::{iter, time::Duration};
 use tokio::time::timeout;
 
 /// Time limit of one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Why there is no answer after that.
+const SILENT: &str = "no answer within 30 s";
+/// Status of an API server: the object was changed since it was read.
+const CONFLICT: u16 = 409;
 /// Namespace where machines of the Cluster API read their user data.
 const CLUSTER_API: &str = "openshift-cluster-api";
 /// Secret with the user data, and its key.
@@ -80,7 +84,30 @@ pub(super) struct Keys {
 async fn within<T>(asked: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
     match timeout(ANSWER_MAX, asked).await {
         Ok(answer) => answer.map_err(failed),
-        Err(_) => Err(silent("no answer within 30 s")),
+        Err(_) => Err(silent(SILENT)),
+    }
+}
+
+impl Keys {
+    /// Whether dormer has this key.
+    pub(super) fn have(&self, key: &KeyText) -> bool {
+        let mut all = iter::once(&self.present).chain(&self.previous);
+        all.any(|one| one.public == key.public)
+    }
+
+    /// Whether `other` are the same keys.
+    pub(super) fn are(&self, other: &Self) -> bool {
+        let previous = |keys: &Self| keys.previous.as_ref().map(|key| key.public.clone());
+        self.present.public == other.present.public && previous(self) == previous(other)
+    }
+
+    /// The key of a login: the present one, or else the previous one.
+    pub(super) fn login(&self) -> Key {
+        let present = self.present.key.clone();
+        match &self.previous {
+            Some(previous) => present.with_previous(previous.key.clone()),
+            None => present,
+        }
     }
 }
 
@@ -172,7 +199,7 @@ impl KeyedCluster {
     /// They cannot be listed.
     pub(super) async fn hosts(&self) -> Result<Vec<HostLogin>, Failure> {
         let read = timeout(ANSWER_MAX, logins::read(&self.client, &self.namespace)).await;
-        let read = read.map_err(|_| silent("no answer within 30 s"))?;
+        let read = read.map_err(|_| silent(SILENT))?;
         read.map_err(|why| {
             Failure::refused(
                 format!("the Windows machines cannot be listed: {why}"),
@@ -215,16 +242,16 @@ impl KeyedCluster {
         Ok(checked)
     }
 
-    /// Writes both keys, unless another client changed the Secret meanwhile.
+    /// Writes both keys. `false`: another client changed the Secret meanwhile, and nothing was written.
     ///
     /// # Errors
-    /// It did, or the API server refuses.
+    /// The API server refuses, or does not answer.
     pub(super) async fn replace(
         &self,
         keys: &Keys,
         present: &KeyText,
         previous: Option<&KeyText>,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let mut secret = keys.secret.clone();
         secret.metadata.managed_fields = None;
         let data = secret.data.get_or_insert_default();
@@ -237,16 +264,19 @@ impl KeyedCluster {
         // The resource version that was read goes with it.
         let params = PostParams::default();
         let secrets = self.secrets(&self.namespace);
-        let done = within(secrets.replace(&self.secret, &params, &secret)).await;
-        done.map(drop).map_err(|failure| {
-            Failure::refused(
-                format!(
-                    "the hosts were changed, and writing the Secret {} failed: {failure}",
-                    self.whole()
-                ),
-                "run the same command again, and it goes on; after a conflict look first who else rotates: \
-                 kubectl get secret --show-managed-fields",
-            )
-        })
+        let replaced = timeout(ANSWER_MAX, secrets.replace(&self.secret, &params, &secret)).await;
+        let failure = match replaced {
+            Ok(Ok(_)) => return Ok(true),
+            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => return Ok(false),
+            Ok(Err(error)) => failed(error),
+            Err(_) => silent(SILENT),
+        };
+        Err(Failure::refused(
+            format!(
+                "the hosts were changed, and writing the Secret {} failed: {failure}",
+                self.whole()
+            ),
+            "run the same command again, and it goes on",
+        ))
     }
 }

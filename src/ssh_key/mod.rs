@@ -1,6 +1,7 @@
 //! `dormer ssh-key`: replaces the private key that opens the Windows hosts, while they and their pods run.
 
 mod cluster;
+mod crossed;
 mod hosts;
 mod report;
 #[cfg(all(test, feature = "demo"))]
@@ -241,7 +242,9 @@ async fn rotate(
                 "run it where port 22 of the hosts can be reached: docs/ssh-key.md",
             ));
         }
-        site.replace(&keys, new, Some(old)).await?;
+        if !site.replace(&keys, new, Some(old)).await? {
+            crossed::resolve(site, &keys, &hosts, &report, (old, new)).await?;
+        }
         report.secret = Some(format!(
             "Secret {}: the new key is dormer's, the old one is the previous key",
             site.whole()
@@ -286,7 +289,15 @@ async fn take_away(
     let pair = (&old.key, &new.key);
     report.rows = hosts::remove_from_all(site, &hosts, left_out, pair, once).await;
     if report.rows.iter().all(|row| !row.failed()) {
-        site.replace(&keys, new, None).await?;
+        if !site.replace(&keys, new, None).await? {
+            return Err(Failure::refused(
+                format!(
+                    "the hosts were changed, and somebody else changed the Secret {} meanwhile",
+                    site.whole()
+                ),
+                format!("{}; then run the same command again", crossed::WHO),
+            ));
+        }
         report.secret = Some(format!(
             "Secret {}: the previous key was taken out",
             site.whole()

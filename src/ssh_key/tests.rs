@@ -479,6 +479,50 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
     );
 }
 
+/// One person is stopped at each point where the command waits, and another one rotates to another key meanwhile.
+#[tokio::test(start_paused = true)]
+async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() {
+    let fleet = Fleet::of(3, UserData::Ours).await;
+    let (mut old, mut crossed) = (fleet.old(), 0);
+    for polls in (0..400).step_by(3) {
+        let (mine, theirs) = (new(), new());
+        let mut first = pin!(rotate(&fleet.site, &mine, &[], true));
+        let done = cut_after(polls, first.as_mut()).await;
+        let ended = done.is_some();
+        let second = rotate(&fleet.site, &theirs, &[], true).await;
+        let first = match done {
+            Some(done) => done,
+            None => first.await,
+        };
+        let (won, lost, refused) = match (first, second) {
+            (Ok(_), Err(refused)) => (mine.clone(), theirs, refused),
+            (Err(refused), Ok(_)) => (theirs, mine.clone(), refused),
+            (Ok(one), Ok(other)) => panic!("{polls}: {}\n{}", one.text(), other.text()),
+            (Err(one), Err(other)) => panic!("{polls}: {one}\n{other}"),
+        };
+        let when = format!("after {polls} polls, {refused}");
+        let keys = [won.public.clone(), old.public.clone()];
+        assert_eq!(fleet.in_secret().await, keys, "{when}");
+        fleet.is_open_to_dormer(&when).await;
+        for file in fleet.files() {
+            assert!(!permits(&file, &lost.public), "{when}");
+        }
+        crossed += u32::from(refused.to_string().contains("meanwhile"));
+        // Who won goes on, and ends it.
+        let again = fleet.rotated(&won).await;
+        assert!(again.good(), "{when}: {}", again.text());
+        fleet.write_user_data(&won).await;
+        let end = fleet.finished(&[]).await;
+        assert!(end.good(), "{when}: {}", end.text());
+        old = won;
+        if ended {
+            assert!(crossed > 5, "{crossed} of {polls}");
+            return;
+        }
+    }
+    panic!("a rotation has no end");
+}
+
 #[test]
 fn a_report_for_programs_has_fingerprints_and_no_key() {
     let (old, new) = (new(), new());

@@ -67,6 +67,13 @@ pub(crate) fn lone_plane() -> Result<&'static ControlPlane, Skipped> {
     LONE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
+/// As [`with_kubelets`], for a test that rotates the key of every host of the cluster.
+pub(crate) fn keyed_plane() -> Result<&'static ControlPlane, Skipped> {
+    static KEYED: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
+    KEYED.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
 /// As [`with_kubelets`], of one test's own, and without dormer's kinds.
 pub(crate) fn plane_without_ours() -> Result<ControlPlane, Skipped> {
     start_as(ControlPlane::start_for_kubelets, "")

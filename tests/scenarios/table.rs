@@ -956,6 +956,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on",
             ),
             (
+                "src/ssh_key/tests.rs",
+                "of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host",
+            ),
+            (
+                "tests/real/whole/ssh_key.rs",
+                "the_key_is_rotated_on_a_real_api_server_and_of_two_people_one_is_refused",
+            ),
+            (
                 "workers/tests/sshd/rotation.rs",
                 "a_key_is_added_beside_the_old_one_and_the_old_one_is_taken_away_in_place",
             ),

@@ -12,11 +12,15 @@ use dormer_fleet::{
     Pace, WorldConfig,
     api::User,
     cluster::mirror::Outside,
+    host::Host,
     world::{OutsideConfig, OutsideWorld, Record, Tally},
 };
 use dormer_testkit::{ControlPlane, Skipped, Speaker, TempDir, free_port, test_dir};
 use serde_json::{Value, json};
-use std::{path::PathBuf, sync::OnceLock};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 pub(crate) const MACHINE_SET: Kind = ("machine.openshift.io", "v1beta1", "MachineSet");
 /// How many times as fast as life the hosts are.
@@ -34,8 +38,13 @@ fn ssh_port() -> u16 {
 
 /// Keeps a world alive.
 enum Keeps {
-    Real { _world: Box<OutsideWorld> },
-    Simulated { _world: Box<dormer_fleet::World> },
+    Real {
+        world: Box<OutsideWorld>,
+        plane: &'static ControlPlane,
+    },
+    Simulated {
+        world: Box<dormer_fleet::World>,
+    },
 }
 
 /// A cluster with Windows machines.
@@ -55,7 +64,7 @@ pub(crate) struct Ground {
     pub(crate) ssh_port: u16,
     /// Whether each machine joins by a bootstrap token of its own.
     pub(crate) machine_tokens: bool,
-    _keeps: Keeps,
+    keeps: Keeps,
 }
 
 impl Ground {
@@ -71,6 +80,34 @@ impl Ground {
     /// A control plane of its own, for a test that changes the whole cluster.
     pub(crate) async fn alone(name: &'static str, machines: u32) -> Result<Self, Skipped> {
         Ok(Self::on(lone_plane()?, name, machines, &[]).await)
+    }
+
+    /// The same on this control plane.
+    pub(crate) async fn of_its_own(
+        plane: Result<&'static ControlPlane, Skipped>,
+        name: &'static str,
+        machines: u32,
+    ) -> Result<Self, Skipped> {
+        Ok(Self::on(plane?, name, machines, &[]).await)
+    }
+
+    /// Kubeconfig of an account in dormer's namespace on a real control plane.
+    pub(crate) async fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let Keeps::Real { plane, .. } = &self.keeps else {
+            unreachable!("the simulated one has users of its own")
+        };
+        let token = accounts::granted(&self.world, &self.home, account).await;
+        let path = self.path(&format!("{account}.conf"));
+        std::fs::write(&path, plane.kubeconfig(&Speaker::Token(token))).expect("written");
+        path
+    }
+
+    /// The hosts that are there.
+    pub(crate) fn hosts(&self) -> Vec<Arc<Host>> {
+        match &self.keeps {
+            Keeps::Real { world, .. } => world.hosts.all(),
+            Keeps::Simulated { world } => world.hosts.as_ref().expect("hosts").all(),
+        }
     }
 
     async fn on(
@@ -137,12 +174,13 @@ impl Ground {
             folder,
             ssh_port,
             machine_tokens: false,
-            _keeps: Keeps::Real {
-                _world: Box::new(outside),
+            keeps: Keeps::Real {
+                world: Box::new(outside),
+                plane,
             },
         };
         ground.pool().await;
-        let Keeps::Real { _world: outside } = &ground._keeps else {
+        let Keeps::Real { world: outside, .. } = &ground.keeps else {
             unreachable!("it is")
         };
         for object in outside.furniture().expect("objects") {
@@ -167,6 +205,8 @@ impl Ground {
             let path = folder.path().join(format!("{role}.conf"));
             std::fs::write(path, simulated.kubeconfig_for(who).to_string()).expect("written");
         }
+        let admin = simulated.kubeconfig().to_string();
+        std::fs::write(folder.path().join("admin.conf"), admin).expect("written");
         let ground = Self {
             world: World {
                 admin: client(&simulated.kubeconfig().to_string()).await,
@@ -178,8 +218,8 @@ impl Ground {
             folder,
             ssh_port,
             machine_tokens: false,
-            _keeps: Keeps::Simulated {
-                _world: Box::new(simulated),
+            keeps: Keeps::Simulated {
+                world: Box::new(simulated),
             },
         };
         ground.pool().await;

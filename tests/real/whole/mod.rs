@@ -8,4 +8,5 @@ pub(crate) mod ground;
 mod held;
 mod pool;
 mod scenarios;
+mod ssh_key;
 pub(crate) mod uninstall;
