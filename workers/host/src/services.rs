@@ -440,6 +440,11 @@ pub(crate) async fn runs_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<
     Ok(!named(run, name).await?.is_empty())
 }
 
+/// Whether a container of containerd runs: each has a shim.
+pub(crate) async fn container_runs<H: Host>(run: &mut Run<H>) -> Result<bool> {
+    runs_named(run, SHIM.trim_end_matches(".exe")).await
+}
+
 async fn named<H: Host>(run: &mut Run<H>, name: &str) -> Result<Vec<ProcessKey>> {
     let wanted = format!("{name}.exe");
     let all = processes(&mut run.host).await?;
