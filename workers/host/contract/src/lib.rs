@@ -6,6 +6,7 @@
 #![allow(clippy::too_many_lines, reason = "the rows of a subject are one table")]
 
 mod files;
+mod hns;
 mod images;
 mod network;
 mod processes;
@@ -35,6 +36,7 @@ pub fn rows(scope: &Scope) -> Vec<Row> {
         registry::rows(scope),
         system::rows(scope),
         network::rows(scope),
+        hns::rows(scope),
         processes::rows(scope),
         services::rows(scope),
         images::rows(scope),

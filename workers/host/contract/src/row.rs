@@ -45,6 +45,9 @@ impl Wanted {
 pub enum OnWine {
     /// It answers as Windows does.
     Runs,
+    /// It lacks this library. A stand-in of ours (`tests/wine`) answers, written from the sources of the rows: it
+    /// shows that our call is made as these say.
+    StandIn(&'static str),
     /// The host lacks the subject of the row, or differs from Windows: the reason.
     Differs(&'static str),
 }
@@ -84,6 +87,8 @@ pub struct Row {
     pub source: &'static str,
     /// Whether Wine 8 shows it.
     pub wine: OnWine,
+    /// Whether the host has the feature Containers.
+    pub containers: bool,
 }
 
 impl Row {
@@ -110,6 +115,7 @@ impl Row {
             liar,
             source,
             wine: OnWine::Runs,
+            containers: false,
         }
     }
 
@@ -167,6 +173,18 @@ impl Row {
     /// Another liar.
     pub(crate) fn liar(mut self, outcome: Outcome) -> Self {
         self.liar = outcome;
+        self
+    }
+
+    /// It holds on a host with the feature Containers.
+    pub(crate) fn with_containers(mut self) -> Self {
+        self.containers = true;
+        self
+    }
+
+    /// Wine 8 shows it by a library of ours.
+    pub(crate) fn by_stand_in(mut self, library: &'static str) -> Self {
+        self.wine = OnWine::StandIn(library);
         self
     }
 
