@@ -81,23 +81,13 @@ pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
     }
 }
 
-/// Empties the folder of the CNI's state before a node is made: the addresses of an earlier node's pods would never be
-/// given again. Where Windows has a kubelet, or a container runs, somebody uses it, and it stays.
+/// Removes the CNI's state before a node is made: the addresses of an earlier node's pods would never be given again.
+/// Where Windows has a kubelet, or a container runs, somebody uses it, and it stays.
 pub(crate) async fn cni_state<H: Host>(run: &mut Run<H>) -> Result<()> {
-    let old = list(run, CNI).await;
-    if old.is_empty()
-        || services::status(&mut run.host, "kubelet").await?.is_some()
-        || services::container_runs(run).await?
+    if services::status(&mut run.host, "kubelet").await?.is_none()
+        && !services::runs_named(run, services::SHIM_NAME).await?
     {
-        return Ok(());
-    }
-    for entry in old {
-        let path = format!(r"{CNI}\{}", entry.name);
-        if entry.stat.folder {
-            files::remove_tree(&mut run.host, &path).await?;
-        } else {
-            files::delete(&mut run.host, &path).await?;
-        }
+        files::remove_tree(&mut run.host, CNI).await?;
     }
     Ok(())
 }

@@ -67,12 +67,11 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
     if had_node {
         // The kubelet leaves the inventory first. Where this call ends early, the next one finds them by their entries.
         for folder in LEFT_BY_A_NODE {
-            run.note(Made::Directory {
-                path: folder.into(),
-                tree: true,
-            })
-            .await?;
+            let path = folder.into();
+            run.inventory
+                .note(run.section, Made::Directory { path, tree: true });
         }
+        run.save_inventory().await?;
     }
     let entries: Vec<Entry> = run.inventory.entries.clone();
     // A boot in the middle of a removal puts nothing back.

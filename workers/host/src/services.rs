@@ -38,6 +38,8 @@ const ROUNDS_MAX: u32 = 5;
 const WRAPPER: &str = "kube-log-runner.exe";
 /// Outlives containerd by design, and holds its containers (containerd#5621).
 const SHIM: &str = "containerd-shim-runhcs-v1.exe";
+/// The same, as processes are named in documents.
+pub(crate) const SHIM_NAME: &str = "containerd-shim-runhcs-v1";
 /// Programs that a stop never waits for or ends, whatever started them.
 const LEFT_ALONE: [&str; 6] = [
     SHIM,
@@ -438,11 +440,6 @@ pub(crate) async fn end_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<u
 /// Whether a process of this name runs.
 pub(crate) async fn runs_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     Ok(!named(run, name).await?.is_empty())
-}
-
-/// Whether a container of containerd runs: each has a shim.
-pub(crate) async fn container_runs<H: Host>(run: &mut Run<H>) -> Result<bool> {
-    runs_named(run, SHIM.trim_end_matches(".exe")).await
 }
 
 async fn named<H: Host>(run: &mut Run<H>, name: &str) -> Result<Vec<ProcessKey>> {
