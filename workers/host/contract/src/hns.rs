@@ -3,7 +3,7 @@
 use dormer_host::ops::{Answer, Ask, HnsCall, Operation, Outcome};
 
 use crate::{
-    Row, Scope,
+    Needs, Row, Scope,
     Wanted::{self, Refused},
 };
 
@@ -127,6 +127,6 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
         )
         .liar(says(r#"{"Success":true}"#)),
     ];
-    let of_containers = |row: Row| row.with_containers().by_stand_in("vmcompute.dll");
+    let of_containers = |row: Row| row.needs(Needs::Containers).by_stand_in("vmcompute.dll");
     rows.into_iter().map(of_containers).collect()
 }

@@ -8,6 +8,7 @@
 mod files;
 mod hns;
 mod images;
+mod native;
 mod network;
 mod processes;
 mod registry;
@@ -15,7 +16,8 @@ mod row;
 mod services;
 mod system;
 
-pub use row::{Expected, Failed, OnWine, Row, Wanted, run, run_liar};
+pub use native::{Shown, run_here};
+pub use row::{Expected, Failed, Needs, OnWine, Row, Wanted, run, run_liar};
 
 /// Names for one run of the rows, so that two runs on one host do not meet.
 #[derive(Debug, Clone)]

@@ -52,6 +52,19 @@ pub enum OnWine {
     Differs(&'static str),
 }
 
+/// What a host has, or lacks, where a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// It holds on every host.
+    Nothing,
+    /// The feature Containers.
+    Containers,
+    /// No feature Containers.
+    NoContainers,
+    /// No Windows Defender.
+    NoDefender,
+}
+
 /// An operation before or after the one that a row is about.
 #[derive(Debug)]
 pub struct Expected {
@@ -87,8 +100,8 @@ pub struct Row {
     pub source: &'static str,
     /// Whether Wine 8 shows it.
     pub wine: OnWine,
-    /// Whether the host has the feature Containers.
-    pub containers: bool,
+    /// On which hosts it holds.
+    pub needs: Needs,
 }
 
 impl Row {
@@ -115,7 +128,7 @@ impl Row {
             liar,
             source,
             wine: OnWine::Runs,
-            containers: false,
+            needs: Needs::Nothing,
         }
     }
 
@@ -176,9 +189,9 @@ impl Row {
         self
     }
 
-    /// It holds on a host with the feature Containers.
-    pub(crate) fn with_containers(mut self) -> Self {
-        self.containers = true;
+    /// It holds on such hosts alone.
+    pub(crate) fn needs(mut self, needs: Needs) -> Self {
+        self.needs = needs;
         self
     }
 
@@ -299,7 +312,7 @@ fn check(
     )))
 }
 
-async fn perform(host: &mut impl Host, operation: &Operation) -> Outcome {
+pub(crate) async fn perform(host: &mut impl Host, operation: &Operation) -> Outcome {
     let step = Step {
         item: String::new(),
         doing: operation.name().to_owned(),
