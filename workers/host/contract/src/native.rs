@@ -1,4 +1,4 @@
-//! The rows on the host that they run on, each by itself, with what stands in the way of one.
+//! The rows on the host that they run on, each with its result, or with what the host lacks for it.
 
 use dormer_host::ops::{Answer, Ask, DefenderRead, DismState, FeatureRead, Host, Operation};
 
@@ -45,12 +45,12 @@ impl Features {
     }
 }
 
-/// Runs all rows on a host, and tells each as soon as it is known. On Wine those run that it shows by itself.
+/// Runs all rows on a host, and reports each as soon as its result is known. On Wine those run that it shows by itself.
 pub async fn run_here(
     scope: &Scope,
     host: &mut impl Host,
     on_wine: bool,
-    mut tell: impl FnMut(Shown),
+    mut report: impl FnMut(Shown),
 ) {
     let features = Features::read(host).await;
     for row in rows(scope) {
@@ -60,7 +60,7 @@ pub async fn run_here(
             OnWine::Differs(why) if on_wine => Some(format!("Wine: {why}")),
             OnWine::Runs | OnWine::StandIn(_) | OnWine::Differs(_) => None,
         });
-        tell(match lack {
+        report(match lack {
             Some(why) => Shown::Skipped(row.name, why),
             None => match run(&row, host).await {
                 Ok(()) => Shown::Held(row.name),

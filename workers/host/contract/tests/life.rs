@@ -233,24 +233,24 @@ fn call(mode: Asked, seq: u64, program: &str) -> Call {
 }
 
 /// One line for each item of an answer, and one for a failure.
-fn told(what: &str, answer: &Answer) -> Vec<String> {
+fn lines_of(what: &str, answer: &Answer) -> Vec<String> {
     let items = answer.items.iter();
-    let mut told: Vec<String> = items
+    let mut lines: Vec<String> = items
         .map(|item| format!("{what}: {} {:?}", item.id, item.state))
         .collect();
     if answer.reboot != Reboot::None {
-        told.push(format!("{what}: {:?}", answer.reboot));
+        lines.push(format!("{what}: {:?}", answer.reboot));
     }
-    told.extend(
+    lines.extend(
         answer
             .failure
             .iter()
             .map(|failure| format!("{what}: {failure:?} {:#?}", answer.items)),
     );
-    told
+    lines
 }
 
-/// The life, from a host without anything of ours to one without anything of ours. Answers what was told on the way.
+/// The life, from a host without anything of ours to one without anything of ours. Answers the lines of all its calls.
 fn life(computer: &mut impl Computer, program: &[u8], name: &str) -> Vec<String> {
     let versions = [1, 2].map(|version| node(version, program));
     let [one, two] = &versions;
@@ -266,7 +266,7 @@ fn life(computer: &mut impl Computer, program: &[u8], name: &str) -> Vec<String>
         // What the registry was told in the last seconds may be lost with the power: it is made again, or was there.
         match what {
             AFTER_A_POWER_CUT => assert!(answer.converged(), "{answer:#?}"),
-            _ => lines.extend(told(what, &answer)),
+            _ => lines.extend(lines_of(what, &answer)),
         }
         lines.extend(states(computer, what));
     };

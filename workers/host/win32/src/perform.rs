@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the rows, tells each, and exits with 0 where all held.
+/// Runs the rows, prints each, and exits with 0 where all held.
 #[cfg(windows)]
 fn contract(words: &[String]) -> ExitCode {
     use dormer_contract::{Scope, Shown, run_here};
@@ -51,7 +51,7 @@ fn contract(words: &[String]) -> ExitCode {
     let mut held = 0_u32;
     let mut skipped = 0_u32;
     let mut failed = 0_u32;
-    let tell = |shown| match shown {
+    let report = |shown| match shown {
         Shown::Held(name) => {
             held += 1;
             println!("held     {name}");
@@ -66,7 +66,7 @@ fn contract(words: &[String]) -> ExitCode {
         }
     };
     let mut host = dormer_host_win32::Win32::new();
-    dormer_host::block_on(run_here(&scope, &mut host, on_wine, tell));
+    dormer_host::block_on(run_here(&scope, &mut host, on_wine, report));
     println!("{held} held, {failed} failed, {skipped} skipped");
     ExitCode::from(u8::from(failed > 0 || held == 0))
 }
