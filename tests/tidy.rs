@@ -25,7 +25,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dormer-profile", &[]),
     ("dormer-host", &["dormer-profile", "dormer-proto"]),
     ("dormer-host-sim", &["dormer-host", "dormer-profile"]),
-    ("dormer-host-win32", &["dormer-host", "dormer-profile"]),
+    (
+        "dormer-host-win32",
+        &["dormer-contract", "dormer-host", "dormer-profile"],
+    ),
     ("dormer-contract", &["dormer-host"]),
     (
         "dormer-workers",

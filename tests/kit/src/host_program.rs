@@ -83,7 +83,7 @@ pub(crate) fn compiled(file: &str) -> Result<PathBuf> {
             compiler.arg("-shared");
         }
         compiler.arg("-o").arg(into.join(file)).arg(&source);
-        said(compiler.arg("-ladvapi32")).map(drop)
+        said(compiler.args(["-ladvapi32", "-lole32"])).map(drop)
     })?;
     Ok(folder.join(file))
 }

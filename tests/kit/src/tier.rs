@@ -126,8 +126,18 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "host-cuts",
-        what: "500 generated documents for a Windows host, killed before and after each operation, instead of 50",
-        select: &["-p", "dormer-host", "--test", "integration", "generated::"],
+        what: "500 generated documents for a Windows host, killed before and after each operation, in an optimised build, instead of 50",
+        // Each test uses all processors by itself.
+        select: &[
+            "--release",
+            "-p",
+            "dormer-host",
+            "--test",
+            "integration",
+            "--",
+            "--test-threads=1",
+            "generated::many",
+        ],
         env: &[],
         needs: None,
         whole: false,

@@ -147,6 +147,16 @@ impl Wine {
         Ok(())
     }
 
+    /// Puts a stand-in of `tests/wine` where Windows has a library that Wine lacks.
+    ///
+    /// # Errors
+    /// It cannot be compiled.
+    pub fn install_stand_in(&self, library: &str) -> Result<()> {
+        let path = format!(r"C:\windows\system32\{library}");
+        ensure!(!self.file(&path).exists(), "Wine has {library} of its own");
+        self.install(&compiled(library)?, &path)
+    }
+
     /// Copies a program of ours to a path.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Remains of calls in our own folders: unfinished uploads, and unused programs.
+//! Remains in our own folders, of calls: unfinished uploads, and unused programs; and in the CNI's, of an earlier node.
 
 use dormer_profile::{
     document::Document,
@@ -7,11 +7,12 @@ use dormer_profile::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    boot_run,
+    boot_run, files,
     ops::{DirectoryList, Entry, FileDelete, Host, ServiceRead},
-    paths::{BIN, STAGING, name, program_path, same, state},
+    paths::{BIN, CNI, STAGING, name, program_path, same, state},
     problem::Result,
     progress::Run,
+    services,
 };
 
 /// So many of the programs that were used last stay, whatever their age: an older dormer may come back.
@@ -78,6 +79,17 @@ pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
             }
         }
     }
+}
+
+/// Removes the CNI's state before a node is made: the addresses of an earlier node's pods would never be given again.
+/// Where Windows has a kubelet, or a container runs, somebody uses it, and it stays.
+pub(crate) async fn cni_state<H: Host>(run: &mut Run<H>) -> Result<()> {
+    if services::status(&mut run.host, "kubelet").await?.is_none()
+        && !services::runs_named(run, services::SHIM_NAME).await?
+    {
+        files::remove_tree(&mut run.host, CNI).await?;
+    }
+    Ok(())
 }
 
 /// The name of a file's upload.

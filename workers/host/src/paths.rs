@@ -13,6 +13,8 @@ pub const STAGING: &str = r"C:\Windows\dormer\staging";
 pub const STATE: &str = r"C:\Windows\dormer\state";
 /// Where the script of earlier releases kept the same things; taken over, then removed.
 pub const OLD_ROOT: &str = r"C:\ProgramData\dormer";
+/// State of CNI plugins; the addresses that host-local gave lie in `networks`.
+pub(crate) const CNI: &str = r"C:\var\lib\cni";
 
 /// A file in [`STATE`].
 pub(crate) fn state(name: &str) -> String {

@@ -15,7 +15,7 @@ use crate::{
         network, registry,
     },
     ops::{DirectoryRemove, Host, PortRange, ServiceChange, ServiceSettings, Start},
-    paths::{same, state, within},
+    paths::{CNI, same, state, within},
     problem::{Problem, Result},
     progress::Run,
     services,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Folders that a node fills, besides ours: deleted when the host leaves for good.
-const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", r"C:\var\lib\cni"];
+const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", CNI];
 
 /// In this order things go: what uses a thing before the thing.
 fn rank(made: &Made) -> u32 {
@@ -60,24 +60,28 @@ fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
 
 /// Removes everything of both sections, with the kubelet's folder and the CNI's state, and then checks the result.
 pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
-    let entries: Vec<Entry> = run.inventory.entries.clone();
+    let entries = run.inventory.entries.iter();
     let had_node = entries
-        .iter()
-        .any(|entry| matches!(&entry.made, Made::Service { name } if same(name, "kubelet")));
+        .map(|entry| &entry.made)
+        .any(|made| matches!(made, Made::Service { name } if same(name, "kubelet")));
+    if had_node {
+        // The kubelet leaves the inventory first. Where this call ends early, the next one finds them by their entries.
+        for folder in LEFT_BY_A_NODE {
+            let path = folder.into();
+            run.inventory
+                .note(run.section, Made::Directory { path, tree: true });
+        }
+        run.save_inventory().await?;
+    }
+    let entries: Vec<Entry> = run.inventory.entries.clone();
     // A boot in the middle of a removal puts nothing back.
     delete(&mut run.host, &state(file::BOOT)).await?;
-    // Folders that are deleted only when empty come after the remains of a node in them.
+    // Folders that are deleted only when empty come after what lay in them.
     let (shared, ours) = entries
         .iter()
         .map(|entry| entry.made.clone())
         .partition(|made| matches!(made, Made::Directory { tree: false, .. }));
     let mut stays = take(run, ours).await?;
-    if had_node {
-        for folder in LEFT_BY_A_NODE {
-            let gone = remove_tree(&mut run.host, folder).await?;
-            run.report_item(&format!("directory:{folder}"), gone_or_not(gone), "");
-        }
-    }
     stays.extend(take(run, shared).await?);
     let gone: Vec<Entry> = entries
         .into_iter()
@@ -165,7 +169,9 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
             .iter()
             .chain(&reserved)
             .any(|folder| within(path, folder) || within(folder, path));
-        !kept && !above && !in_use
+        // A removal that was given up noted them; the node uses them again.
+        let of_the_node = LEFT_BY_A_NODE.iter().any(|folder| same(folder, path));
+        !kept && !above && !in_use && !of_the_node
     });
     let old: Vec<Made> = old.cloned().collect();
     take(run, old).await?;

@@ -2,7 +2,7 @@
 
 use dormer_profile::{
     answer::{Answer, Facts, FailureCode, ItemState, LastCall, Reboot},
-    document::{DOCUMENT_SCHEMA, Document},
+    document::{DOCUMENT_SCHEMA, Document, Section},
     invocation::Mode as Asked,
     item::{FileSource, ItemKind},
 };
@@ -172,6 +172,9 @@ impl<H: Host> Run<H> {
 
     async fn converge(&mut self, document: &Document) -> Result<()> {
         self.section = document.section;
+        if self.apply && self.section == Section::Host {
+            leftovers::cni_state(self).await?;
+        }
         for item in &document.items {
             if self.failure.is_some() {
                 self.outcome(item, ItemState::Skipped, "");

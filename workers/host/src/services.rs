@@ -38,6 +38,8 @@ const ROUNDS_MAX: u32 = 5;
 const WRAPPER: &str = "kube-log-runner.exe";
 /// Outlives containerd by design, and holds its containers (containerd#5621).
 const SHIM: &str = "containerd-shim-runhcs-v1.exe";
+/// The same, as processes are named in documents.
+pub(crate) const SHIM_NAME: &str = "containerd-shim-runhcs-v1";
 /// Programs that a stop never waits for or ends, whatever started them.
 const LEFT_ALONE: [&str; 6] = [
     SHIM,

@@ -107,6 +107,9 @@ fn a_removal_that_is_cut_anywhere_ends_as_one_that_is_not() {
         call(Asked::Apply, 1),
         Some(&network_section("v1")),
     ));
+    // What the node's own programs wrote.
+    host.put(r"C:\var\lib\kubelet\pods\a\etc-hosts", b"x");
+    host.put(r"C:\var\lib\cni\networks\overlay\10.132.1.9", b"a pod's");
     let cuts = every_cut(&host, Asked::Remove, None);
     assert!(cuts > 40, "{cuts} operations");
 }

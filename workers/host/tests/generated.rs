@@ -449,11 +449,43 @@ fn generated_documents_and_their_next_versions_survive_every_cut() {
     assert!(cuts > 5_000, "{cuts} cuts");
 }
 
-#[test]
-fn many_generated_documents_and_their_next_versions_survive_every_cut() {
-    let part = long!("host-cuts");
-    let cuts: usize = (1..=500).map(bring_up_and_upgrade).sum();
-    part.passed(&[("documents", "500".into()), ("cuts", cuts.to_string())]);
+/// Documents of one test of the part `host-cuts`.
+const MANY: u64 = 100;
+
+/// Brings up and upgrades the documents of many seeds, on all processors. Answers the number of cuts.
+fn cuts_by_seeds_from(first: u64) -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let go = |thread: u64| {
+        move || -> usize {
+            let seeds = (first..first + MANY).filter(move |seed| seed % threads == thread);
+            seeds.map(bring_up_and_upgrade).sum()
+        }
+    };
+    let threads: Vec<_> = (0..threads).map(|at| std::thread::spawn(go(at))).collect();
+    let cuts = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("the same host in the end"));
+    cuts.sum()
+}
+
+/// An interrupted part continues at the first test that has not passed.
+macro_rules! many_documents {
+    ($($name:ident: $first:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let part = long!("host-cuts");
+            let cuts = cuts_by_seeds_from($first);
+            part.passed(&[("documents", MANY.to_string()), ("cuts", cuts.to_string())]);
+        }
+    )*};
+}
+
+many_documents! {
+    many_generated_documents_from_seed_1: 1;
+    many_generated_documents_from_seed_101: 101;
+    many_generated_documents_from_seed_201: 201;
+    many_generated_documents_from_seed_301: 301;
+    many_generated_documents_from_seed_401: 401;
 }
 
 #[test]

@@ -5,6 +5,7 @@ use dormer_host::ops::{Exclusions, ServiceSettings, Start};
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     document::Document,
+    invocation::Mode as Asked,
     item::{
         Certificate, DefenderExclusion, DisabledService, Firewall, HnsCreate, HnsEndpoint,
         HnsNetwork, ItemKind, Lingering, Protocol, Registry, RegistryValue,
@@ -13,7 +14,8 @@ use dormer_profile::{
 };
 
 use crate::harness::{
-    apply, assert_converged, environment, file, folder, foreign_service, item, of, remove, service,
+    apply, ask, assert_converged, call, environment, file, folder, foreign_service, item, node, of,
+    plan, remove, service,
 };
 
 const KEY: &str = r"SYSTEM\CurrentControlSet\Services\hns\State";
@@ -146,4 +148,83 @@ fn a_folder_that_others_use_stays_and_is_no_failure() {
     host.put(r"C:\data\theirs", b"x");
     assert_converged(&remove(&mut host));
     assert!(host.has_folder(r"C:\data"));
+}
+
+/// A file of the kubelet, and an address that host-local gave to a pod.
+const OF_A_NODE: [&str; 2] = [
+    r"C:\var\lib\kubelet\pods\a\etc-hosts",
+    r"C:\var\lib\cni\networks\overlay\10.132.1.9",
+];
+
+fn fill(host: &mut SimulatedHost) {
+    for path in OF_A_NODE {
+        host.put(path, b"x");
+    }
+}
+
+fn there(host: &SimulatedHost) -> [bool; 2] {
+    OF_A_NODE.map(|path| host.file(path).is_some())
+}
+
+#[test]
+fn what_a_node_filled_goes_also_by_the_second_call_of_a_removal() {
+    let mut host = SimulatedHost::with_containers();
+    assert_converged(&apply(&mut host, &node("v1")));
+    fill(&mut host);
+    // The kubelet is gone when the first call fails.
+    host.refuse("registry_delete", 1, 5);
+    let failed = remove(&mut host).failure.expect("it fails");
+    assert_eq!(failed.item.as_deref(), Some("environment:HTTP_PROXY"));
+    assert_eq!((host.service("kubelet"), there(&host)), (None, [true; 2]));
+    assert_converged(&remove(&mut host));
+    assert_eq!(there(&host), [false; 2]);
+    assert!(!host.has_folder(r"C:\var\lib"));
+}
+
+#[test]
+fn a_removal_that_is_given_up_takes_nothing_from_the_node_that_comes_back() {
+    let mut host = SimulatedHost::with_containers();
+    assert_converged(&apply(&mut host, &node("v1")));
+    host.refuse("registry_delete", 1, 5);
+    assert!(remove(&mut host).failure.is_some());
+    let later = |host: &mut SimulatedHost, version| {
+        let answer = ask(host, call(Asked::Apply, 3), Some(&node(version)));
+        assert_converged(&answer);
+    };
+    later(&mut host, "v1");
+    fill(&mut host);
+    later(&mut host, "v2");
+    assert_eq!(there(&host), [true; 2]);
+    assert_converged(&ask(&mut host, call(Asked::Remove, 4), None));
+    assert_eq!(there(&host), [false; 2]);
+}
+
+#[test]
+fn addresses_of_an_earlier_node_are_free_again_once_nobody_uses_them() {
+    let [_, address] = OF_A_NODE;
+    let leftover = |host: &mut SimulatedHost| host.put(address, b"gone-pod");
+    // A container runs.
+    let mut host = SimulatedHost::with_containers();
+    leftover(&mut host);
+    let shim = host.spawn(r"C:\k\containerd-shim-runhcs-v1.exe");
+    assert!(shim != 0);
+    assert_converged(&apply(&mut host, &of(vec![folder(r"C:\k")])));
+    assert!(host.file(address).is_some(), "a container has it");
+    // Somebody else's kubelet is there.
+    let mut host = SimulatedHost::with_containers();
+    leftover(&mut host);
+    foreign_service(&mut host, "kubelet", &[]);
+    assert_converged(&apply(&mut host, &of(vec![folder(r"C:\k")])));
+    assert!(host.file(address).is_some(), "a node is there");
+    // Nobody.
+    let mut host = SimulatedHost::with_containers();
+    leftover(&mut host);
+    assert_converged(&plan(&mut host, &of(Vec::new())));
+    assert!(host.file(address).is_some(), "a plan changes nothing");
+    assert_converged(&apply(&mut host, &node("v1")));
+    assert!(host.file(address).is_none(), "nobody has it");
+    // From now on it is the node's.
+    leftover(&mut host);
+    assert_converged(&apply(&mut host, &node("v2")));
+    assert!(host.file(address).is_some(), "the node's own");
 }

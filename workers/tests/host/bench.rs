@@ -184,7 +184,9 @@ impl Cluster for Plain {
 }
 
 pub(crate) struct Bench {
-    pub(crate) world: World,
+    pub(crate) world: Arc<World>,
+    /// Number of its host among those of the world.
+    at: usize,
     pub(crate) executor: HostExecutor<Plain>,
     pub(crate) cluster: Arc<Plain>,
     catalog: Catalog,
@@ -313,6 +315,32 @@ impl Bench {
             ..WorldConfig::in_memory(1)
         };
         let world = World::start(config).await.expect("a world");
+        let bench = Self::at(Arc::new(world), 0, (manifest, files));
+        bench.until("a host", |bench| bench.phase().is_some()).await;
+        bench
+    }
+
+    /// A bench for each of so many hosts of one world.
+    pub(crate) async fn start_many(hosts: u32) -> Vec<Self> {
+        let config = WorldConfig {
+            linux: false,
+            workload: false,
+            ..WorldConfig::in_memory(hosts)
+        };
+        let world = Arc::new(World::start(config).await.expect("a world"));
+        let bench = |at: u32| Self::at(Arc::clone(&world), at as usize, payload());
+        let benches: Vec<Self> = (0..hosts).map(bench).collect();
+        let last = benches.last().expect("a host");
+        let all = |bench: &Self| bench.hosts().len() == hosts as usize;
+        last.until("all hosts", all).await;
+        benches
+    }
+
+    fn at(
+        world: Arc<World>,
+        at: usize,
+        (manifest, files): (Manifest, BTreeMap<String, Bytes>),
+    ) -> Self {
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(Payload::in_memory(manifest, files));
         let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
@@ -326,8 +354,9 @@ impl Bench {
             cloud: Mutex::default(),
         });
         let executor = executor(&world, &catalog, program(), &cluster);
-        let bench = Self {
+        Self {
             world,
+            at,
             executor,
             cluster,
             catalog,
@@ -335,9 +364,7 @@ impl Bench {
             seq: 0,
             platform: "AWS",
             shown: Vec::new(),
-        };
-        bench.until("a host", |bench| bench.phase().is_some()).await;
-        bench
+        }
     }
 
     /// dormer is updated: its worker brings another host program. Answers the program's name on the host.
@@ -348,10 +375,13 @@ impl Bench {
         path
     }
 
+    fn hosts(&self) -> Vec<Arc<dormer_fleet::host::Host>> {
+        self.world.hosts.as_ref().expect("hosts").all()
+    }
+
     /// The simulated host itself.
     pub(crate) fn simulated(&self) -> Arc<dormer_fleet::host::Host> {
-        let hosts = self.world.hosts.as_ref().expect("hosts");
-        hosts.all().pop().expect("a host")
+        self.hosts().swap_remove(self.at)
     }
 
     pub(crate) fn counts(&self) -> HostCounts {
@@ -366,7 +396,7 @@ impl Bench {
     }
 
     fn phase(&self) -> Option<Phase> {
-        let host = self.world.hosts.as_ref()?.all().pop()?;
+        let host = self.hosts().into_iter().nth(self.at)?;
         Some(*host.watch_phase().borrow())
     }
 
@@ -382,14 +412,7 @@ impl Bench {
     }
 
     pub(crate) fn host(&self) -> HostRef {
-        let host = self
-            .world
-            .hosts
-            .as_ref()
-            .expect("hosts")
-            .all()
-            .pop()
-            .expect("a host");
+        let host = self.simulated();
         HostRef {
             machine: MachineRef {
                 namespace: "ns".into(),
@@ -541,7 +564,16 @@ impl Bench {
         }
     }
 
+    /// Whether the Node of this name is Ready.
+    pub(crate) fn is_ready(&self, name: &str) -> bool {
+        self.ready_nodes().iter().any(|ready| ready == name)
+    }
+
     pub(crate) fn ready_node(&self) -> Option<String> {
+        self.ready_nodes().into_iter().next()
+    }
+
+    fn ready_nodes(&self) -> Vec<String> {
         self.approve();
         let ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array()?;
@@ -550,8 +582,10 @@ impl Bench {
                 .find(|c| c["type"] == "Ready" && c["status"] == "True")
                 .map(drop)
         };
-        let nodes = self.world.all(&kinds::NODE);
-        let node = nodes.iter().find(|node| ready(&node.value).is_some())?;
-        node.value["metadata"]["name"].as_str().map(str::to_owned)
+        let nodes = self.world.all(&kinds::NODE).into_iter();
+        nodes
+            .filter(|node| ready(&node.value).is_some())
+            .filter_map(|node| node.value["metadata"]["name"].as_str().map(str::to_owned))
+            .collect()
     }
 }

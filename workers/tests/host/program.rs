@@ -9,9 +9,18 @@ use dormer_proto::{
     message::Failure,
 };
 use dormer_workers::host::HostProgram;
+use futures::future::join_all;
+use std::time::Duration;
+use tokio::time::Instant;
 
 async fn brought_up(faults: &[&str]) -> (Bench, String) {
     let mut bench = Bench::start(faults).await;
+    let node_name = bring_up(&mut bench).await;
+    (bench, node_name)
+}
+
+/// Makes a host a Ready node, and answers its name.
+async fn bring_up(bench: &mut Bench) -> String {
     let host = bench.host();
     let Outcome::Probed { node_name, .. } = bench.does(Task::Probe { host }).await else {
         panic!("another outcome");
@@ -29,9 +38,9 @@ async fn brought_up(faults: &[&str]) -> (Bench, String) {
     bench.until("a node", there).await;
     let task = bench.converge(Section::Node, Some(node_name.clone()));
     bench.does(task).await;
-    let ready = |bench: &Bench| bench.ready_node() == Some(node_name.clone());
+    let ready = |bench: &Bench| bench.is_ready(&node_name);
     bench.until("a Ready node", ready).await;
-    (bench, node_name)
+    node_name
 }
 
 /// Classes and items that differ.
@@ -117,6 +126,55 @@ async fn a_node_serves_again_after_a_boot_without_us() {
     let serves = |bench: &Bench| bench.ready_node() == Some(node_name.clone());
     bench.until("a Ready node", serves).await;
     assert_eq!(plan(&mut bench, Some(&node_name)).await, (None, vec![]));
+}
+
+/// Hosts that lose their power within a minute.
+const MANY: u32 = 50;
+/// Longest time from a host's power to its Services, in seconds of its clock.
+const SERVES_WITHIN: u64 = 300;
+
+/// Reboots a host without a worker. Answers the seconds until its Services answer again: kube-proxy runs, its source
+/// address is on a card, and the Node is Ready.
+async fn serves_again(bench: &Bench, node: &str, second: u64) -> u64 {
+    let host = bench.simulated();
+    bench.pass(Duration::from_secs(second)).await;
+    let before = host.state().boot_id;
+    host.power_off();
+    host.power_on();
+    let began = Instant::now();
+    let serves = |bench: &Bench| {
+        let state = host.state();
+        let runs = |service| state.scm.running(service);
+        let proxies = runs("kubelet") && runs("kube-proxy") && !state.hns.endpoints.is_empty();
+        state.boot_id > before && proxies && bench.is_ready(node)
+    };
+    bench.until("Services", serves).await;
+    began.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_nodes_serve_again_after_boots_within_a_minute_while_dormer_is_down() {
+    let mut benches = Bench::start_many(MANY).await;
+    for bench in &mut benches {
+        bench.platform = "None";
+    }
+    let nodes = join_all(benches.iter_mut().map(bring_up)).await;
+    let calls = |bench: &Bench| bench.simulated().counts().remote_commands;
+    let before: Vec<u64> = benches.iter().map(calls).collect();
+    let boots = benches.iter().zip(&nodes).zip(0..);
+    let boots = boots.map(|((bench, node), n)| serves_again(bench, node, 1 + n * 59 / 49));
+    let mut seconds = join_all(boots).await;
+    // The rest of the hour changes nothing.
+    benches[0].pass(Duration::from_secs(3_600)).await;
+    let after: Vec<u64> = benches.iter().map(calls).collect();
+    assert_eq!(before, after, "no worker called");
+    for (bench, node) in benches.iter_mut().zip(&nodes) {
+        assert!(bench.is_ready(node), "{node}");
+        assert_eq!(plan(bench, Some(node)).await, (None, vec![]), "{node}");
+    }
+    seconds.sort_unstable();
+    println!("seconds until Services answer: {seconds:?}");
+    assert!(seconds[MANY as usize - 1] <= SERVES_WITHIN, "{seconds:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,9 @@
 #![allow(clippy::too_many_lines, reason = "the rows of a subject are one table")]
 
 mod files;
+mod hns;
 mod images;
+mod native;
 mod network;
 mod processes;
 mod registry;
@@ -14,7 +16,8 @@ mod row;
 mod services;
 mod system;
 
-pub use row::{Expected, Failed, OnWine, Row, Wanted, run, run_liar};
+pub use native::{Shown, run_here};
+pub use row::{Expected, Failed, Needs, OnWine, Row, Wanted, run, run_liar};
 
 /// Names for one run of the rows, so that two runs on one host do not meet.
 #[derive(Debug, Clone)]
@@ -35,6 +38,7 @@ pub fn rows(scope: &Scope) -> Vec<Row> {
         registry::rows(scope),
         system::rows(scope),
         network::rows(scope),
+        hns::rows(scope),
         processes::rows(scope),
         services::rows(scope),
         images::rows(scope),

@@ -6,7 +6,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Row, Scope,
+    Needs, Row, Scope,
     Wanted::{self, Refused},
 };
 
@@ -172,6 +172,7 @@ fn of_policy() -> Vec<Row> {
             Refused(&[0x8004_100e]),
             "win32 desktop-src WmiSdk/wmi-error-constants, WBEM_E_INVALID_NAMESPACE",
         )
+        .needs(Needs::NoDefender)
         .liar(Ok(Answer::DefenderRead(Exclusions::default()))),
         Row::new(
             "a host without Containers has no HNS to call",
@@ -185,6 +186,7 @@ fn of_policy() -> Vec<Row> {
             Refused(&[126]),
             "moby/moby#28327",
         )
+        .needs(Needs::NoContainers)
         .liar(Ok(Answer::HnsCall(
             r#"{"Success":true,"Output":[]}"#.into(),
         ))),

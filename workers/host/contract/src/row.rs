@@ -45,8 +45,24 @@ impl Wanted {
 pub enum OnWine {
     /// It answers as Windows does.
     Runs,
+    /// It lacks this library. A stand-in of ours (`tests/wine`) answers, written from the sources of the rows: it
+    /// shows that our call is made as these say.
+    StandIn(&'static str),
     /// The host lacks the subject of the row, or differs from Windows: the reason.
     Differs(&'static str),
+}
+
+/// What a host has, or lacks, where a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// It holds on every host.
+    Nothing,
+    /// The feature Containers.
+    Containers,
+    /// No feature Containers.
+    NoContainers,
+    /// No Windows Defender.
+    NoDefender,
 }
 
 /// An operation before or after the one that a row is about.
@@ -84,6 +100,8 @@ pub struct Row {
     pub source: &'static str,
     /// Whether Wine 8 shows it.
     pub wine: OnWine,
+    /// On which hosts it holds.
+    pub needs: Needs,
 }
 
 impl Row {
@@ -110,6 +128,7 @@ impl Row {
             liar,
             source,
             wine: OnWine::Runs,
+            needs: Needs::Nothing,
         }
     }
 
@@ -167,6 +186,18 @@ impl Row {
     /// Another liar.
     pub(crate) fn liar(mut self, outcome: Outcome) -> Self {
         self.liar = outcome;
+        self
+    }
+
+    /// It holds on such hosts alone.
+    pub(crate) fn needs(mut self, needs: Needs) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    /// Wine 8 shows it by a library of ours.
+    pub(crate) fn by_stand_in(mut self, library: &'static str) -> Self {
+        self.wine = OnWine::StandIn(library);
         self
     }
 
@@ -281,7 +312,7 @@ fn check(
     )))
 }
 
-async fn perform(host: &mut impl Host, operation: &Operation) -> Outcome {
+pub(crate) async fn perform(host: &mut impl Host, operation: &Operation) -> Outcome {
     let step = Step {
         item: String::new(),
         doing: operation.name().to_owned(),

@@ -1,9 +1,10 @@
 //! Rows about Windows as a whole, trusted roots, features.
 
 use dormer_host::ops::{
-    Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, Domain, DomainRead, DynamicPortsRead,
-    EnvironmentTell, FeatureEnable, FeatureRead, HostNameSet, Operation, Pause, PortRange,
-    RegistryRead, Root, RootAdd, RootList, RootRemove, System, SystemRead, Value, WinError,
+    Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, DismState, Domain, DomainRead,
+    DynamicPortsRead, EnvironmentTell, FeatureEnable, FeatureRead, HostNameSet, Operation, Pause,
+    PortRange, RegistryRead, Root, RootAdd, RootList, RootRemove, System, SystemRead, Value,
+    WinError,
 };
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     Wanted::{self, Done, Refused},
 };
 
-const NO_DISM: &str = "has no dismapi.dll: 126, as a Windows without it";
+const DISM: &str = "dismapi.dll";
 
 /// A root of our own, made for these rows: `openssl req -x509 -newkey ed25519 -subj /CN=dormer-contract`.
 const ROOT: &[u8] = include_bytes!("root.der");
@@ -287,7 +288,7 @@ fn of_features() -> Vec<Row> {
             ),
             "dismapi.h, DismGetFeatureInfo",
         )
-        .not_on_wine(NO_DISM),
+        .by_stand_in(DISM),
         Row::new(
             "a feature that Windows does not know",
             vec![],
@@ -295,7 +296,7 @@ fn of_features() -> Vec<Row> {
             Refused(&[0x800f_080c]),
             "dismapi.h, DismGetFeatureInfo",
         )
-        .not_on_wine(NO_DISM),
+        .by_stand_in(DISM),
         Row::new(
             "a feature that Windows does not know is not enabled",
             vec![],
@@ -306,6 +307,31 @@ fn of_features() -> Vec<Row> {
             Refused(&[0x800f_080c]),
             "dismapi.h, DismEnableFeature",
         )
-        .not_on_wine(NO_DISM),
+        .by_stand_in(DISM),
+        Row::new(
+            "an enabled feature is there, or waits for a reboot",
+            vec![],
+            FeatureEnable {
+                name: "Containers".into(),
+            }
+            .operation(),
+            Wanted::Answer(
+                "0, 1 or 3010",
+                Box::new(|answer| matches!(answer, Answer::FeatureEnable(0 | 1 | 3010))),
+            ),
+            "microsoft/WSL OptionalFeature.cpp; google/glazier#459",
+        )
+        .then(
+            feature("Containers"),
+            Wanted::Answer(
+                "installed, or about to be",
+                Box::new(|answer| {
+                    use DismState::{InstallPending, Installed};
+                    matches!(answer, Answer::FeatureRead(Installed | InstallPending))
+                }),
+            ),
+        )
+        .liar(Ok(Answer::FeatureEnable(0x2000_0001)))
+        .by_stand_in(DISM),
     ]
 }

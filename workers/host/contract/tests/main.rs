@@ -1,5 +1,6 @@
 //! The contract's rows against the hosts that can be had here.
 
+mod life;
 mod page;
 mod performer;
 mod program;

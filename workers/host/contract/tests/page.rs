@@ -19,10 +19,12 @@ pub(crate) fn compare_performed(performed: &BTreeSet<&'static str>) {
 fn table() -> String {
     let rows = rows(&scope("table"));
     let of_wine = rows.iter().filter(|row| wine::shown(row)).count();
+    let of_stand_ins = rows.iter().filter(|row| wine::by_stand_in(row)).count();
     let is_simulated = |row: &&Row| !NOT_SIMULATED.iter().any(|(name, _)| *name == row.name);
     let mut table = format!(
-        "{} rows: {} on the simulated host, {of_wine} on Wine, none on real Windows.\n\n\
-         | operation | rows | simulated | Wine | real Windows |\n|---|---|---|---|---|\n",
+        "{} rows: {} on the simulated host, {of_wine} on Wine, {of_stand_ins} on Wine with a stand-in of ours, none on \
+         real Windows.\n\n\
+         | operation | rows | simulated | Wine | stand-in | real Windows |\n|---|---|---|---|---|---|\n",
         rows.len(),
         rows.iter().filter(is_simulated).count(),
     );
@@ -37,9 +39,13 @@ fn table() -> String {
             0 => "bound".to_owned(),
             shown => shown.to_string(),
         };
+        let by_stand_in = match of.iter().filter(|row| wine::by_stand_in(row)).count() {
+            0 => "-".to_owned(),
+            shown => shown.to_string(),
+        };
         let _ = writeln!(
             table,
-            "| `{name}` | {} | {simulated} | {on_wine} | - |",
+            "| `{name}` | {} | {simulated} | {on_wine} | {by_stand_in} | - |",
             of.len()
         );
     }

@@ -7,9 +7,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use dormer_contract::rows;
 use dormer_host::ops::{Ask, Pause, Request, Step};
 use dormer_profile::{answer::FailureCode, frame, sha256_hex};
 use dormer_testkit::{Wine, host_program, long, started, test_dir};
+
+use crate::{MANNERS, PROGRAMS, scope, wine};
 
 const PROGRAM: &str = r"C:\windows\dormer-host.exe";
 /// 1.2 MB, of 2^20 bytes each: every host gets it over SSH.
@@ -69,6 +72,30 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
     assert_eq!(wrong.status.code(), Some(2));
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(said.contains("no mode `fly`"), "{said}");
+}
+
+/// What `.github/workflows/windows.yml` runs on a Windows, with the rows that Wine shows.
+#[test]
+fn the_rows_run_by_themselves_on_the_windows_that_they_are_about() {
+    const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
+    let program = match host_program() {
+        Ok(program) => program,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let wine = started!(Wine::start());
+    wine.install(&program.perform, PERFORM).expect("installed");
+    wine.install_service_programs(PROGRAMS, &MANNERS)
+        .expect("compiled");
+    let mut command = wine.command(PERFORM);
+    let command = command.args(["contract", PROGRAMS, "--wine"]);
+    let output = command.stdin(Stdio::null()).output().expect("Wine runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let rows = rows(&scope("native"));
+    let shown = rows.iter().filter(|row| wine::shown(row)).count();
+    let ended = format!("{shown} held, 0 failed, {} skipped", rows.len() - shown);
+    assert_eq!(said.lines().last(), Some(ended.as_str()), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.lines().count(), rows.len() + 1);
 }
 
 /// The operation is a pause of an hour, as one would be that Windows does not end.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormer_contract::{rows, run, run_liar};
+use dormer_contract::{Needs, Row, rows, run, run_liar};
 use dormer_host::block_on;
 use dormer_host_sim::{Behaviour, SimulatedHost};
 
@@ -94,9 +94,18 @@ pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
     ),
 ];
 
-/// A host with the service programs.
-fn host() -> SimulatedHost {
-    let mut host = SimulatedHost::new();
+/// A host without Containers, and one with it, both with the service programs.
+fn hosts() -> [SimulatedHost; 2] {
+    let mut containers = SimulatedHost::with_containers();
+    assert!(containers.start("hns"), "HNS runs");
+    [SimulatedHost::new(), containers].map(with_programs)
+}
+
+fn host_for<'a>(row: &Row, hosts: &'a mut [SimulatedHost; 2]) -> &'a mut SimulatedHost {
+    &mut hosts[usize::from(row.needs == Needs::Containers)]
+}
+
+fn with_programs(mut host: SimulatedHost) -> SimulatedHost {
     host.put(r"C:\windows\system32\cmd.exe", b"MZ");
     for manner in MANNERS {
         let file = format!("{manner}.exe");
@@ -117,11 +126,11 @@ fn host() -> SimulatedHost {
 #[test]
 fn the_simulated_host_answers_as_the_contract_says() {
     let but: BTreeMap<&str, &str> = NOT_SIMULATED.iter().copied().collect();
-    let mut host = host();
+    let mut hosts = hosts();
     let mut failed = Vec::new();
     let truth = rows(&scope("truth"));
     for row in &truth {
-        let outcome = block_on(run(row, &mut host));
+        let outcome = block_on(run(row, host_for(row, &mut hosts)));
         match (outcome, but.get(row.name)) {
             (Ok(()), None) | (Err(_), Some(_)) => {}
             (Err(why), None) => failed.push(why.to_string()),
@@ -130,7 +139,7 @@ fn the_simulated_host_answers_as_the_contract_says() {
     }
     for row in rows(&scope("liars")) {
         if !but.contains_key(row.name)
-            && let Err(why) = block_on(run_liar(&row, &mut host))
+            && let Err(why) = block_on(run_liar(&row, host_for(&row, &mut hosts)))
         {
             failed.push(format!("liar: {why}"));
         }

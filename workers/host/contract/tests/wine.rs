@@ -1,5 +1,7 @@
 //! The rows against Wine: the real program, the real calls.
 
+use std::collections::BTreeSet;
+
 use dormer_contract::{Failed, OnWine, Row, rows, run, run_liar};
 use dormer_host::{
     block_on,
@@ -15,10 +17,17 @@ use dormer_testkit::{Wine, host_program, started};
 use crate::{MANNERS, PROGRAMS, page, performer::Performer, scope};
 
 const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
+/// Libraries of Windows that Wine 8 lacks.
+pub(crate) const STAND_INS: [&str; 2] = ["dismapi.dll", "vmcompute.dll"];
 
-/// Whether Wine shows a row.
+/// Whether Wine shows a row by itself.
 pub(crate) fn shown(row: &Row) -> bool {
     row.wine == OnWine::Runs
+}
+
+/// Whether Wine shows a row with a library of ours in place of Windows'.
+pub(crate) fn by_stand_in(row: &Row) -> bool {
+    matches!(row.wine, OnWine::StandIn(_))
 }
 
 /// Features that Wine 8 lacks, and the number that our call answers then (`None`: it succeeds without an effect). No
@@ -128,7 +137,28 @@ fn wine_answers_as_the_contract_says() {
             failed.push(Failed(format!("{operation:?}: {code:x?}, not {wanted:x?}")));
         }
     }
+    // From here on it has what it lacked.
+    for library in STAND_INS {
+        wine.install_stand_in(library).expect("compiled");
+    }
+    for row in truth.iter().filter(|row| by_stand_in(row)) {
+        failed.extend(block_on(run(row, &mut host)).err());
+    }
+    for row in rows(&scope("stand-in-liars"))
+        .iter()
+        .filter(|row| by_stand_in(row))
+    {
+        failed.extend(block_on(run_liar(row, &mut host)).err());
+    }
     let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+    let libraries: BTreeSet<&str> = truth
+        .iter()
+        .filter_map(|row| match row.wine {
+            OnWine::StandIn(library) => Some(library),
+            OnWine::Runs | OnWine::Differs(_) => None,
+        })
+        .collect();
+    assert_eq!(libraries, BTreeSet::from(STAND_INS));
     page::compare_performed(&host.performed);
 }
