@@ -103,7 +103,7 @@ fn alike(plan: &Plan) -> Vec<EqualPlans<'_>> {
                     one.changes_in_all,
                 )
                 && it.not_allowed == one.not_allowed
-                && it.unknown == one.unknown
+                && (&it.unknown, it.leaves) == (&one.unknown, one.leaves)
         };
         match all.iter_mut().find(|it| same(it.plan)) {
             Some(group) => group.names.push(&one.name),
@@ -177,6 +177,7 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
     let what = match (&plan.class, &plan.unknown) {
         (Some(class), _) => class.to_string(),
         (None, Some(_)) => "the changes are not known yet".to_owned(),
+        (None, None) if plan.leaves => "being deleted, so nothing changes any more".to_owned(),
         (None, None) => "nothing differs".to_owned(),
     };
     html! {
@@ -186,7 +187,7 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
                 @for name in group.names.iter().take(NAMES_MAX) { a href=(format!("/machines/{name}")) { (name) } }
                 @if more > 0 { span.quiet { " and " (more) " more" } }
             }
-            @if plan.from != plan.to {
+            @if !plan.leaves && plan.from != plan.to {
                 p { code { (or_dash(plan.from.as_deref())) } " → " code { (or_dash(plan.to.as_deref())) } }
             }
             @if let Some(why) = &plan.unknown { p.amber { "The changes are unknown: " (why) } }
@@ -287,6 +288,11 @@ mod tests {
             plan_of("win-0", None),
             plan_of("win-a", Some("service:kubelet")),
             plan_of("win-b", Some("service:kubelet")),
+            MachinePlan {
+                from: Some("1.0.0".into()),
+                leaves: true,
+                ..plan_of("win-c", None)
+            },
         ];
         let plan = Plan {
             pool: "windows".into(),
@@ -298,11 +304,12 @@ mod tests {
         };
         let shown = planned(&plan, &[waits]).into_string();
         for expected in [
-            "<b>2 of 3</b> machines would change. One waits for approval.",
+            "<b>2 of 4</b> machines would change. One waits for approval.",
             "data-action=\"approve\"",
             "2 machines: drain",
             "<code>service:kubelet</code>",
             "1 machine: nothing differs",
+            "1 machine: being deleted, so nothing changes any more",
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
