@@ -102,7 +102,7 @@ fn status_section(rollout: &Rollout) -> Markup {
             p.note {
                 "It is rolled back: its machines get " (or_dash(rollout.payload.as_deref())) " instead of "
                 (back.forward()) ". To go forward again: "
-                (command(&format!("dormer rollback {} --end", rollout.pool)))
+                (command(&format!("dormer rollback --pool {} --end", rollout.pool)))
             }
         }
         @if let Some(what) = &rollout.waiting_for {
@@ -488,7 +488,10 @@ mod tests {
         };
         let (status, buttons) = shown(serde_json::json!({"specPayload": "11.1.0", "by": "ann"}));
         assert!(status.contains("instead of 11.1.0"), "{status}");
-        assert!(status.contains("dormer rollback windows --end"), "{status}");
+        assert!(
+            status.contains("dormer rollback --pool windows --end"),
+            "{status}"
+        );
         assert!(
             buttons.contains("windows/actions/end-rollback\""),
             "{buttons}"

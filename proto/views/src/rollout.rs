@@ -86,7 +86,7 @@ pub struct Rollout {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overridden {
-    /// `spec.payload`. Another value ends the rollback, as `dormer rollback POOL --end` does.
+    /// `spec.payload`. Another value ends the rollback, as `dormer rollback --pool POOL --end` does.
     pub spec_payload: String,
     /// Person who asked for it, and reason.
     pub by: String,
