@@ -168,7 +168,7 @@ impl Rollout {
         };
         Some(format!(
             "{how} to {to} instead of {forward}, asked for by {by}; to go forward again: dormer \
-             rollback {} --end",
+             rollback --pool {} --end",
             self.pool
         ))
     }

@@ -87,7 +87,11 @@ pub(crate) fn compare(
         return Ok((plan, None));
     }
     let Some(desired) = state.desired() else {
-        plan.unknown = Some("the pool does not say what it should be".into());
+        let why = match state.in_service {
+            true => "the pool does not say what it should be",
+            false => "what it gets is known once its host was read and its pool names a payload",
+        };
+        plan.unknown = Some(why.into());
         return Ok((plan, None));
     };
     let wanted = match renderer.catalog.find(desired) {
