@@ -375,7 +375,7 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
             "rollout" => {
                 "dormer get rollouts -w follows a rollout, dormer history rollout/POOL shows what happened\n\
                  dormer pause --pool POOL and dormer resume --pool POOL stop it and let it continue\n\
-                 dormer rollback POOL shows what it can go back to, dormer rollback POOL --end goes forward again"
+                 dormer rollback --pool POOL shows what it can go back to; with --end it goes forward again"
             }
             "check" | "validate" | "test" => {
                 "dormer verify NODE checks a Node, dormer preflight --cluster a cluster, dormer lint FILE manifests"

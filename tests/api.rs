@@ -422,9 +422,12 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             &["dormer describe pool/windows shows"],
         ),
         (
-            &["rollback", "windows", "--end"],
+            &["rollback", "--pool", "windows", "--end"],
             1,
-            &["no rollback is in force", "dormer rollback windows shows"],
+            &[
+                "no rollback is in force",
+                "dormer rollback --pool windows shows",
+            ],
         ),
         (
             &["plan", "--pool", "windwos"],
@@ -501,6 +504,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ["windows"]
     );
     assert_eq!(site.completed(&["rollback", ""]), ["windows"]);
+    assert_eq!(site.completed(&["rollback", "--pool", ""]), ["windows"]);
     assert_eq!(
         site.completed(&["history", "rollout/"]),
         ["rollout/windows"]

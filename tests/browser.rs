@@ -107,7 +107,7 @@ const ACCESSIBLE: &str = r#"
     const name = (it) => (it.getAttribute("aria-label") || it.innerText || it.title
         || [...(it.labels || [])].map((label) => label.innerText).join(" ")
         || (document.getElementById(it.getAttribute("aria-labelledby")) || {}).innerText || "").trim();
-    for (const it of all("button, a[href], input:not([type=hidden]), select, svg[role=img], progress, nav, [role=region], [role=group], summary"))
+    for (const it of all("button, a[href], input:not([type=hidden]), select, [role=img], progress, nav, [role=region], [role=group], summary"))
         if (shown(it) && !name(it)) bad.push("no name: " + it.outerHTML.slice(0, 120));
     const ids = all("[id]").map((it) => it.id);
     ids.forEach((id, at) => { if (ids.indexOf(id) !== at) bad.push("twice: #" + id); });
@@ -396,6 +396,17 @@ fn narrow(browser: &Browser, site: &Site) {
                 wide.as_u64().is_some_and(|wide| wide <= 320),
                 "{page} is {wide} wide"
             );
+            let hidden = browser.script(
+                "return [...document.querySelectorAll('.wide:has(> .timeline)')].map(it => it.scrollWidth - it.clientWidth)",
+            );
+            let hidden = hidden.as_array().cloned().unwrap_or_default();
+            assert!(
+                hidden.iter().all(|it| it.as_i64() == Some(0)),
+                "{page}: a timeline is {hidden:?} wider than the screen"
+            );
+            if page == machine {
+                assert!(!hidden.is_empty(), "its life is drawn");
+            }
             let paper =
                 browser.script("return getComputedStyle(document.documentElement).backgroundColor");
             assert_eq!(paper == "rgb(242, 242, 242)", !dark, "{page}: {paper}");

@@ -132,7 +132,7 @@ fn the_sheet_has_thirty_tasks_and_its_faults_exist() {
     for fault in named {
         let known = faults
             .lines()
-            .any(|line| line.split(' ').next() == Some(fault));
+            .any(|line| line.split_whitespace().next() == Some(fault));
         assert!(known, "{fault}: {faults}");
     }
 }

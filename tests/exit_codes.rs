@@ -324,7 +324,7 @@ const SIMULATED: &[(i32, &str, &str)] = &[
     (
         2,
         "demo --faults flaping",
-        "did you mean flapping?\n--list-faults",
+        "did you mean flapping?\nthe form is NAME[=MACHINES]",
     ),
     (2, "demo --manifest @/no", "--manifest @/no: No such file"),
     (

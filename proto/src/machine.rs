@@ -519,6 +519,28 @@ pub enum FenceRefusal {
     Uncordoned,
 }
 
+impl FenceRefusal {
+    /// Code of the failure of a task that is refused for this, by which people and tools know its cure.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotWindows => "NodeNotWindows",
+            Self::ControlPlane => "NodeIsControlPlane",
+            Self::OtherDormer => "OtherDormer",
+            Self::Stopped => "PoolStopped",
+            Self::Paused => "MachinePaused",
+            Self::Superseded => "LeaseEnded",
+            Self::Ignored => "MachineIgnored",
+            Self::NoOwner => "MachineWithoutOwner",
+            Self::Cordoned => "NodeCordoned",
+            Self::Uncordoned => "NodeUncordoned",
+            Self::NodeServes => "NodeServes",
+            Self::Gone => "MachineGone",
+            Self::NotItsNode => "NotItsNode",
+        }
+    }
+}
+
 /// Kinds of controllers that replace a deleted Machine. Others own Machines and replace none.
 pub const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 

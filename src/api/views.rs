@@ -117,6 +117,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         owner,
         halt: halt.as_ref().map(|halt| halt_view(halt, halt_since)),
         also_halted: also_halted.iter().map(halt_and_since).collect(),
+        hold_code: state.hold_cause().map(|why| why.code().to_owned()),
         set_aside: state.set_aside.iter().map(hold_view).collect(),
         asked: asked.map(asked_view),
         retried: retried.and_then(retried_view),

@@ -102,7 +102,7 @@ pub(super) async fn rollback(
         wanted.goes_back_to(&to).map_err(|why| {
             if let Some(back) = &forward {
                 let why = format!("{to} is what it was rolled back from, to {}", back.to);
-                let to_do = format!("to go forward again: dormer rollback {pool} --end");
+                let to_do = format!("to go forward again: dormer rollback --pool {pool} --end");
                 return ApiError::conflict(why, to_do);
             }
             let why = not_earlier(&wanted, &to).unwrap_or(why);

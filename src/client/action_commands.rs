@@ -358,7 +358,7 @@ impl MachineOrPool {
 }
 
 /// The pool in `pool/POOL` or `rollout/POOL`.
-fn pool_in(called: &str) -> Option<&str> {
+pub(crate) fn pool_in(called: &str) -> Option<&str> {
     let kinds = ["rollout/", "rollouts/", "pool/", "pools/"];
     let found = kinds.iter().find_map(|kind| called.strip_prefix(kind));
     found.filter(|pool| !pool.is_empty())
@@ -377,7 +377,7 @@ pub struct Reset {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// Record to go back to; `dormer history` shows the numbers
-    #[arg(long = "to", alias = "to-record", value_name = "SEQ")]
+    #[arg(long = "to", alias = "to-record", value_name = "RECORD")]
     to_record: u64,
     #[command(flatten)]
     request: RequestArgs,

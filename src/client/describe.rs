@@ -234,8 +234,8 @@ mod tests {
         let newest = json!({"retries": 2, "failingSince": AT, "setAside": held});
         let newest = newest.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(newest);
-        // The phase's text is shown; what a resume ended, or would end, is in its answer alone.
-        let for_programs = ["phase", "run", "episode", "ended", "wouldEnd"];
+        // The phase's text is shown, and the text of a hold says its cause; what a resume ended, or would end, is in its answer alone.
+        let for_programs = ["phase", "run", "episode", "holdCode", "ended", "wouldEnd"];
         let base = machine_json(json!({}));
         all_are_shown(
             &fields::<Machine>(),

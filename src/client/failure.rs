@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::{fmt::Display, process::ExitCode};
 
 /// Text about exit codes in `--help`.
-pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, or a problem was found, 2 wrong usage, or a file or \
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, a problem was found, or there was nothing to do, 2 wrong usage, or a file or \
      folder of the command line cannot be read, 3 not found (a machine, pool or other object that the command line \
      names, also in a flag such as --pool), 4 no answer from the server";
 

@@ -22,7 +22,7 @@ pub(crate) struct Filter {
     #[arg(long)]
     pub(super) pool: Option<String>,
     /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
-    /// that a person stopped
+    /// that a person stopped. Upper and lower case are one
     #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,

@@ -23,7 +23,7 @@ pub struct History {
     /// The machine: its name, NAMESPACE/NAME or UID; or rollout/POOL
     machine: String,
     /// First record
-    #[arg(long, default_value_t = 1, value_name = "SEQ")]
+    #[arg(long, default_value_t = 1, value_name = "RECORD")]
     from: u64,
     /// Most records
     #[arg(long, default_value_t = 10_000)]

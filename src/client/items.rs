@@ -352,7 +352,7 @@ impl Item for Run {
         Column::new("STATE", |it| it.state_word().to_owned()),
         Column::new("SINCE", |it| span(it.status.since_seconds)),
         Column::new("NAME", |it| it.name.clone()),
-        Column::new("SEQ", |it| it.status.seq.to_string()),
+        Column::new("RECORD", |it| it.status.seq.to_string()),
         Column::new("TASKS", |it| it.tasks.to_string()),
         Column::wide("BEGAN", |it| it.status.began.to_string()),
         Column::wide("CLOSED", |it| optional(&it.status.closed)),
@@ -639,7 +639,10 @@ mod tests {
             back.starts_with("rolled back to 11.0.0 instead of 11.1.0"),
             "{back}"
         );
-        assert!(back.ends_with("dormer rollback windows --end"), "{back}");
+        assert!(
+            back.ends_with("dormer rollback --pool windows --end"),
+            "{back}"
+        );
     }
 
     #[test]

@@ -77,8 +77,10 @@ fn named(words: &[String]) -> Option<(Named, String)> {
     // Words that are neither flags nor their values.
     let mut plain: Vec<&str> = Vec::new();
     let mut of_flag = None;
+    let mut pool = None;
     for argument in arguments.iter().map(String::as_str).filter(|it| *it != "=") {
         match (of_flag.take(), argument.starts_with('-')) {
+            (Some("--pool"), _) => pool = Some(argument),
             (Some(_), _) => {}
             (None, true) if takes_value(argument) => of_flag = Some(argument),
             (None, true) => {}
@@ -99,7 +101,7 @@ fn named(words: &[String]) -> Option<(Named, String)> {
     let named = match (of_flag, name) {
         (Some("--pool"), _) => Named::Pool,
         (Some("--to"), "rollback") => Named::Version {
-            pool: plain.first().map(|pool| (*pool).to_owned()),
+            pool: pool.or(plain.first().copied()).map(str::to_owned),
         },
         (Some(_), _) => return None,
         (None, "verify") if plain.is_empty() => Named::Node,
@@ -209,6 +211,8 @@ mod tests {
             ("pause --pool=win|", Some(Named::Pool)),
             ("rollback |", Some(Named::Pool)),
             ("rollback windows --to |", version(Some("windows"))),
+            ("rollback --pool windows --to |", version(Some("windows"))),
+            ("rollback --pool |", Some(Named::Pool)),
             ("rollback --to 1|", version(None)),
             ("history |", Some(Named::Machine { or_rollout: true })),
             ("reset --to |", None),

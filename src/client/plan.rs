@@ -2,6 +2,7 @@
 
 use crate::{
     Failure, ServerArgs, absent,
+    action_commands::pool_in,
     answer::Answer,
     file::read,
     machines,
@@ -71,11 +72,14 @@ struct CandidateFiles {
 impl Plan {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let one = match &self.machine {
+        let named = self.machine.as_deref().and_then(pool_in);
+        let one = match self.machine.as_deref().filter(|_| named.is_none()) {
             Some(called) => Some(open_machine(&server, called).await?),
             None => None,
         };
-        let pool = one.as_ref().map_or(&self.pool, |it| &it.pool);
+        let pool = one
+            .as_ref()
+            .map_or(named.unwrap_or(&self.pool), |it| &it.pool);
         let path = format!("/pools/{}/plan", segment(pool));
         let candidate = self.candidate()?;
         let answered = if candidate == CandidateFiles::default() {
@@ -148,7 +152,9 @@ fn only(plan: &Value, name: &str) -> Value {
 /// Plan of one machine for people, with every item.
 fn of_one(name: &str, machines: &[MachinePlan], wide: bool) -> String {
     let changing = |it: &MachinePlan| it.unknown.is_some() || it.class.is_some();
-    let text = if machines.iter().any(changing) {
+    let text = if machines.iter().any(|it| it.leaves) {
+        format!("Nothing would change on {name}: its Machine is being deleted.")
+    } else if machines.iter().any(changing) {
         let all: Vec<&MachinePlan> = machines.iter().collect();
         table(machines, COLUMNS, wide) + &changes(&all, true) + &steps(&all)
     } else {
@@ -172,10 +178,19 @@ fn expected(machine: &MachinePlan) -> String {
 fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     let stays = |machine: &&MachinePlan| machine.unknown.is_none() && machine.class.is_none();
     let (staying, rest): (Vec<&MachinePlan>, Vec<&MachinePlan>) = machines.iter().partition(stays);
+    let leaving: Vec<&str> = staying
+        .iter()
+        .filter(|it| it.leaves)
+        .map(|it| &*it.name)
+        .collect();
+    let leaving = match leaving.as_slice() {
+        [] => String::new(),
+        names => format!(" Being deleted: {}.", names.join(", ")),
+    };
     let templates = templates(machines);
     if rest.is_empty() {
         return format!(
-            "Nothing would change on any of {}.{templates}",
+            "Nothing would change on any of {}.{leaving}{templates}",
             machines_text(staying.len())
         );
     }
@@ -185,7 +200,7 @@ fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     if !staying.is_empty() {
         let _ = write!(
             text,
-            "\n\n{} would not change.",
+            "\n\n{} would not change.{leaving}",
             machines_text(staying.len())
         );
     }
@@ -410,5 +425,18 @@ mod tests {
         let stays = MachinePlan::default();
         let said = table_of(&[stays], false);
         assert_eq!(said, "Nothing would change on any of 1 machine.");
+        let leaves = MachinePlan {
+            name: "win-a".to_owned(),
+            leaves: true,
+            ..MachinePlan::default()
+        };
+        let both = [leaves.clone(), machine("win-b", [None, None])];
+        let said = table_of(&both, false);
+        let end = "\n\n1 machine would not change. Being deleted: win-a.";
+        assert!(said.ends_with(end) && !said.starts_with("win-a"), "{said}");
+        assert_eq!(
+            of_one("win-a", &[leaves], false),
+            "Nothing would change on win-a: its Machine is being deleted."
+        );
     }
 }

@@ -30,7 +30,7 @@ pub struct Trace {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// First record of the episode [default: the latest episode]
-    #[arg(long, value_name = "SEQ", conflicts_with = "all")]
+    #[arg(long, value_name = "RECORD", conflicts_with = "all")]
     episode: Option<u64>,
     /// Every episode
     #[arg(long)]

@@ -4,6 +4,7 @@ use super::{Failure, ServerArgs, absent, action_commands::run_path, answer::Answ
 use clap::Args;
 use dormer_views::run::{List, QuarantinedRun};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Arguments of `dormer unquarantine`.
 #[derive(Debug, Args)]
@@ -33,6 +34,19 @@ impl Unquarantine {
         }
     }
 
+    /// That none of the quarantined runs is meant by `--all` and `--code`.
+    fn none(&self, all: &[QuarantinedRun]) -> Failure {
+        let codes: BTreeSet<&str> = all.iter().map(|it| &*it.quarantine.code).collect();
+        let codes: Vec<&str> = codes.into_iter().collect();
+        match (&self.code, codes.as_slice()) {
+            (Some(code), [_, ..]) => Failure::refused(
+                format!("no run is quarantined with the code {code}, so none was released"),
+                format!("the codes now are: {}", codes.join(", ")),
+            ),
+            _ => Failure::refused("no run is quarantined, so none was released", ""),
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let listed: List<Answer<QuarantinedRun>> = server.get("/quarantine").await?;
@@ -44,6 +58,9 @@ impl Unquarantine {
             let there: Vec<String> = all.iter().map(name).collect();
             return Err(absent::unquarantined(run, &there));
         }
+        if meant.is_empty() {
+            return Err(self.none(&all));
+        }
         let mut answers: Vec<Value> = Vec::new();
         for one in &meant {
             let path = format!("{}/unquarantine", run_path(&one.run));
@@ -51,9 +68,6 @@ impl Unquarantine {
         }
         if let Some(text) = self.to.programs(&answers)? {
             return Ok(text);
-        }
-        if meant.is_empty() {
-            return Ok("No run is quarantined.".into());
         }
         let released = meant.iter().map(|one| format!("{} is released.", one.run));
         Ok(released.collect::<Vec<_>>().join("\n"))

@@ -59,7 +59,12 @@ impl FromStr for Condition {
             }
             Some(("version", "")) => Err("version= names no version".to_owned()),
             Some(("version", version)) => Ok(Self::Version(version.to_owned())),
-            None if text == "gone" || text == "delete" => Ok(Self::Gone),
+            None if ["gone", "delete"]
+                .iter()
+                .any(|it| it.eq_ignore_ascii_case(text)) =>
+            {
+                Ok(Self::Gone)
+            }
             Some(("condition", _)) => Err(format!(
                 "machines have states and no conditions, and one that serves is Joined: --for=state=Joined\n\
                  a Node has conditions: kubectl wait --for=condition=Ready node/NODE\nthe forms are {FORMS}"

@@ -152,6 +152,7 @@ pub(super) mod tests {
             owner: None,
             halt: None,
             also_halted: Vec::new(),
+            hold_code: None,
             set_aside: Vec::new(),
             would_end: Vec::new(),
             asked: None,

@@ -4,7 +4,7 @@ use super::{
     PageContent, Snapshot,
     item::{Item, ItemColumn, STATES},
     page::{
-        Section, Weight, bar, busy, button_for_all, capital, command, or_dash, pager, query,
+        Section, Weight, bar, busy_beside, button_for_all, capital, command, or_dash, pager, query,
         short_version, since, state,
     },
     rollouts::rollout_line,
@@ -527,7 +527,7 @@ fn row(item: &Item) -> Markup {
             td data-label="Node" { (short_node(machine.node.as_deref())) }
             td data-label="Cause or activity" title=[reason.as_deref()] {
                 @if let Some(reason) = &reason { span.reason[stuck].amber[person] { (reason) } " " }
-                @for task in &machine.tasks { (busy(task)) }
+                @for task in &machine.tasks { (busy_beside(task, reason.is_some())) }
             }
         }
     }

@@ -217,8 +217,14 @@ fn begun(version: &str) -> String {
     }
 }
 
-/// Task in progress.
+/// Task in progress, with its last failure.
 pub(super) fn busy(task: &Task) -> Markup {
+    busy_beside(task, false)
+}
+
+/// Task in progress. `said`: its last failure stands beside it already.
+pub(super) fn busy_beside(task: &Task, said: bool) -> Markup {
+    let failure = task.failure.as_ref().filter(|_| !said);
     html! {
         div.busy data-key=(task.task) {
             b { (task.name) }
@@ -231,7 +237,7 @@ pub(super) fn busy(task: &Task) -> Markup {
                     " " span.quiet { (amount(beat.done, &beat.unit)) " of " (amount(beat.of, &beat.unit)) }
                 }
             }
-            @if let Some(failure) = &task.failure { ": " span.quiet { (failure.message) } }
+            @if let Some(failure) = failure { ": " span.quiet { (failure.message) } }
         }
     }
 }
@@ -400,7 +406,7 @@ pub(super) fn capital(word: &str) -> String {
 mod tests {
     use super::*;
     use dormer_proto::id::Timestamp;
-    use dormer_views::run::{Heartbeat, TaskPhase};
+    use dormer_views::run::{Heartbeat, TaskFailure, TaskPhase};
 
     #[test]
     fn the_page_of_an_unknown_machine_helps_to_find_it() {
@@ -449,6 +455,17 @@ mod tests {
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
+        let failed = Task {
+            failure: Some(TaskFailure {
+                code: "DiskFull".into(),
+                message: "drive C seems to be full".into(),
+                log: None,
+            }),
+            ..task
+        };
+        let of = |said| busy_beside(&failed, said).into_string();
+        assert!(of(false).contains("seems to be full"), "{}", of(false));
+        assert!(!of(true).contains("seems to be full"), "{}", of(true));
     }
 
     #[test]

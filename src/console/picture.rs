@@ -12,9 +12,6 @@ use maud::{Markup, html};
 /// Height of a row and of the axis, in pixels.
 const ROW: usize = 24;
 pub(super) const AXIS: usize = 22;
-/// Columns of the picture in percent: names, bars; the rest holds durations.
-const NAMES: f64 = 27.0;
-const BARS: f64 = 63.0;
 /// Most consecutive tasks of one name with rows of their own. More share one row.
 const ALIKE_MAX: usize = 3;
 /// Most rows. The history shows the rest.
@@ -120,24 +117,27 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let height = AXIS + rows.len() * ROW;
     let title = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
     html! {
-        div.wide tabindex="0" role="region" aria-label="Timeline, scrollable" {
-            svg.timeline role="img" aria-label=(title) width="100%" height=(height) {
-                @for (at, _) in rows.iter().enumerate().filter(|(_, row)| !row.below) {
-                    rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
+        div.wide tabindex="0" role="region" aria-label="Timeline" {
+            // Layers, which the style sheet lays side by side or, on a narrow screen, over one another.
+            div.timeline.life role="img" aria-label=(title) {
+                svg width="100%" height=(height) {
+                    @for (at, _) in rows.iter().enumerate().filter(|(_, row)| !row.below) {
+                        rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
+                    }
+                    @for (at, row) in rows.iter().enumerate() {
+                        text.long x="99.5%" y=(AXIS + at * ROW + 16) text-anchor="end" { (lasted(row.from, row.to)) }
+                    }
                 }
-                svg x=(percent(NAMES)) width=(percent(BARS)) height=(height) overflow="visible" {
+                svg.bars height=(height) {
                     (axis(scale.0, scale.1, height))
                     @for (at, row) in rows.iter().enumerate() { (bars(row, AXIS + at * ROW, scale)) }
                 }
-                svg width=(percent(NAMES - 0.5)) height=(height) {
+                svg.labels height=(height) {
                     @for (at, row) in rows.iter().enumerate() {
                         text.label.task[row.below] x=(if row.below { 18 } else { 4 }) y=(AXIS + at * ROW + 16) {
                             (row.label) title { (row.label) }
                         }
                     }
-                }
-                @for (at, row) in rows.iter().enumerate() {
-                    text.long x="99.5%" y=(AXIS + at * ROW + 16) text-anchor="end" { (lasted(row.from, row.to)) }
                 }
             }
         }

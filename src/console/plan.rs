@@ -2,7 +2,7 @@
 
 use super::{
     PageContent, Snapshot,
-    page::{Section, Weight, button_for_all, or_dash, query, why},
+    page::{Section, Weight, button_for_all, capital, or_dash, query, why},
 };
 use dormer_api::{Api, ApiError, live::Live};
 use dormer_proto::phase::MachinePhase;
@@ -11,7 +11,8 @@ use dormer_views::{
     explain,
     machine::Machine,
     moment::span,
-    plan::{MachinePlan, Plan},
+    open_enum::OpenEnum,
+    plan::{ChangeClass, MachinePlan, Plan},
 };
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -103,7 +104,7 @@ fn alike(plan: &Plan) -> Vec<EqualPlans<'_>> {
                     one.changes_in_all,
                 )
                 && it.not_allowed == one.not_allowed
-                && it.unknown == one.unknown
+                && (&it.unknown, it.leaves) == (&one.unknown, one.leaves)
         };
         match all.iter_mut().find(|it| same(it.plan)) {
             Some(group) => group.names.push(&one.name),
@@ -113,7 +114,10 @@ fn alike(plan: &Plan) -> Vec<EqualPlans<'_>> {
             }),
         }
     }
-    all.sort_by_key(|it| it.plan.class.is_none());
+    all.sort_by_key(|it| {
+        let plan = it.plan;
+        (plan.class.is_none(), plan.unknown.is_none(), plan.leaves)
+    });
     all
 }
 
@@ -166,6 +170,18 @@ fn asked<'a>(waiting: &[&'a Machine], names: Option<&[&str]>) -> Vec<(&'a str, u
         .collect()
 }
 
+/// Class of a change, as a heading says it. One that only a newer dormer knows is shown as it is.
+fn in_words(class: &OpenEnum<ChangeClass>) -> String {
+    match class.known() {
+        Some(ChangeClass::Live) => "changed while they serve",
+        Some(ChangeClass::Restart) => "services restart, without a drain",
+        Some(ChangeClass::Drain) => "drained and changed",
+        Some(ChangeClass::Replace) => "drained and replaced",
+        None => class.id(),
+    }
+    .to_owned()
+}
+
 fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
     let plan = group.plan;
     let count = group.names.len();
@@ -175,8 +191,10 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
         .changes_in_all
         .saturating_sub(plan.changes.len() as u64);
     let what = match (&plan.class, &plan.unknown) {
-        (Some(class), _) => class.to_string(),
+        (Some(class), _) => in_words(class),
+        (None, Some(_)) if plan.node.is_none() => "not a node yet".to_owned(),
         (None, Some(_)) => "the changes are not known yet".to_owned(),
+        (None, None) if plan.leaves => "being deleted, so nothing changes any more".to_owned(),
         (None, None) => "nothing differs".to_owned(),
     };
     html! {
@@ -186,10 +204,14 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
                 @for name in group.names.iter().take(NAMES_MAX) { a href=(format!("/machines/{name}")) { (name) } }
                 @if more > 0 { span.quiet { " and " (more) " more" } }
             }
-            @if plan.from != plan.to {
+            @if !plan.leaves && plan.from != plan.to {
                 p { code { (or_dash(plan.from.as_deref())) } " → " code { (or_dash(plan.to.as_deref())) } }
             }
-            @if let Some(why) = &plan.unknown { p.amber { "The changes are unknown: " (why) } }
+            @if let Some(why) = &plan.unknown {
+                // Nothing is taken out of service for a machine that does not serve yet.
+                @if plan.node.is_none() { p.quiet { (capital(why)) "." } }
+                @else { p.amber { "The changes are unknown: " (why) } }
+            }
             @if let Some(why) = &plan.not_allowed { p.amber { "Not allowed now: " (why) } }
             @if let Some(how) = &plan.how { p { "How: " (how) } }
             @if let Some(ms) = plan.expected_ms {
@@ -220,6 +242,10 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
                         } }
                     }
                     @if left_out > 0 { p.quiet { "and " (left_out) " more" } }
+                    p.quiet {
+                        "live: while the node serves. restart: its services restart. drain: on a drained node. replace: on a "
+                        "new Machine. The strongest of them decides how the machine is changed."
+                    }
                 }
             }
         }
@@ -230,10 +256,7 @@ fn shown(group: &EqualPlans<'_>, waiting: &[&Machine]) -> Markup {
 mod tests {
     use super::*;
     use crate::actions::tests::machine_in;
-    use dormer_views::{
-        machine::TemplateDifference,
-        plan::{ChangeClass, ItemChange},
-    };
+    use dormer_views::{machine::TemplateDifference, plan::ItemChange};
 
     fn plan_of(name: &str, item: Option<&str>) -> MachinePlan {
         let change = item.map(|item| ItemChange {
@@ -287,6 +310,11 @@ mod tests {
             plan_of("win-0", None),
             plan_of("win-a", Some("service:kubelet")),
             plan_of("win-b", Some("service:kubelet")),
+            MachinePlan {
+                from: Some("1.0.0".into()),
+                leaves: true,
+                ..plan_of("win-c", None)
+            },
         ];
         let plan = Plan {
             pool: "windows".into(),
@@ -298,11 +326,12 @@ mod tests {
         };
         let shown = planned(&plan, &[waits]).into_string();
         for expected in [
-            "<b>2 of 3</b> machines would change. One waits for approval.",
+            "<b>2 of 4</b> machines would change. One waits for approval.",
             "data-action=\"approve\"",
-            "2 machines: drain",
+            "2 machines: drained and changed",
             "<code>service:kubelet</code>",
             "1 machine: nothing differs",
+            "1 machine: being deleted, so nothing changes any more",
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
@@ -311,7 +340,7 @@ mod tests {
             1,
             "{shown}"
         );
-        let first = shown.find("2 machines: drain");
+        let first = shown.find("2 machines: drained");
         assert!(first < shown.find("nothing differs"), "{shown}");
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn read(
         (progress(&rollout, numbers, &turns, snapshot.now.0))
         (actions(&rollout, pool))
         (turns_picture(&turns, &names, &|turn| given_up(snapshot, turn), snapshot.now.0))
-        (machines(&rollout))
+        (machines(&rollout, &|uid| waits_of(snapshot, api, uid)))
         (named("Not enrolled yet", &rollout.awaited))
         (named("Beyond the limit of members", &rollout.turned_away))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
@@ -102,7 +102,7 @@ fn status_section(rollout: &Rollout) -> Markup {
             p.note {
                 "It is rolled back: its machines get " (or_dash(rollout.payload.as_deref())) " instead of "
                 (back.forward()) ". To go forward again: "
-                (command(&format!("dormer rollback {} --end", rollout.pool)))
+                (command(&format!("dormer rollback --pool {} --end", rollout.pool)))
             }
         }
         @if let Some(what) = &rollout.waiting_for {
@@ -146,8 +146,8 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
             }
             @if let Some((name, took, typical)) = late(&rollout.slots, turns, now) {
                 p.amber {
-                    (name) " has held the lease for " (span(took / 1_000)) "; "
-                    (span(typical / 1_000)) " is usual. See what it waits for."
+                    a href=(format!("/machines/{name}")) { (name) } " has held the lease for " (span(took / 1_000)) "; "
+                    (span(typical / 1_000)) " is usual. Its page says what it waits for."
                 }
             }
         }
@@ -183,7 +183,7 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
 }
 
 /// Machines that hold the lease, wait for it, count as unavailable, or are missing.
-fn machines(rollout: &Rollout) -> Markup {
+fn machines(rollout: &Rollout, waits: &dyn Fn(&str) -> Option<String>) -> Markup {
     let (vacant, holders): (Vec<&Slot>, Vec<&Slot>) =
         rollout.slots.iter().partition(|slot| slot.vacant);
     let queue = rollout.queue.iter().map(|waiting| MemberRow {
@@ -209,24 +209,36 @@ fn machines(rollout: &Rollout) -> Markup {
         ],
     });
     html! {
-        (slots(&holders, "Holders of the lease"))
-        (slots(&vacant, "Gone, and the machine in its place is awaited"))
+        (slots(&holders, "Holders of the lease", waits))
+        (slots(&vacant, "Gone, and the machine in its place is awaited", &|_| None))
         (list("Queue for the lease", ["Place", "Away already"], queue))
         (list("Unavailable machines", ["Why"], away))
         (list("Missing machines", ["Of", "Since", "Waits for"], gaps))
     }
 }
 
-/// List of slots of the lease.
-fn slots(slots: &[&Slot], title: &str) -> Markup {
-    let rows = slots.iter().map(|slot| MemberRow {
-        uid: &slot.holder,
-        name: &slot.name,
-        cells: [
-            html! { (slot.token) },
-            time(slot.since),
-            html! { (or_dash(slot.stopped.as_deref().or(slot.waits_for.as_deref()))) },
-        ],
+/// What a machine waits for: its trouble if it has one, else the condition of its phase.
+fn waits_of(snapshot: &Snapshot, api: &Api, uid: &str) -> Option<String> {
+    let machines = snapshot.machines(api.live());
+    let machine = machines.iter().find(|it| it.uid == uid)?;
+    let trouble = problem::problem(machine).map(|it| it.cause);
+    trouble.or_else(|| machine.waiting_for.clone())
+}
+
+/// List of slots of the lease. `waits`: what the machine with a UID waits for.
+fn slots(slots: &[&Slot], title: &str, waits: &dyn Fn(&str) -> Option<String>) -> Markup {
+    let rows = slots.iter().map(|slot| {
+        let of_slot = slot.stopped.clone().or_else(|| slot.waits_for.clone());
+        let waits = of_slot.or_else(|| waits(&slot.holder));
+        MemberRow {
+            uid: &slot.holder,
+            name: &slot.name,
+            cells: [
+                html! { (slot.token) },
+                time(slot.since),
+                html! { (or_dash(waits.as_deref())) },
+            ],
+        }
     });
     list(title, ["Token", "Since", "Waits for"], rows)
 }
@@ -488,13 +500,36 @@ mod tests {
         };
         let (status, buttons) = shown(serde_json::json!({"specPayload": "11.1.0", "by": "ann"}));
         assert!(status.contains("instead of 11.1.0"), "{status}");
-        assert!(status.contains("dormer rollback windows --end"), "{status}");
+        assert!(
+            status.contains("dormer rollback --pool windows --end"),
+            "{status}"
+        );
         assert!(
             buttons.contains("windows/actions/end-rollback\""),
             "{buttons}"
         );
         let (status, buttons) = shown(serde_json::Value::Null);
         assert!(!status.contains("--end") && !buttons.contains("end-rollback"));
+    }
+
+    #[test]
+    fn a_holder_is_shown_with_what_it_waits_for() {
+        let slot = |waits: Option<&str>| -> Slot {
+            serde_json::from_value(
+                serde_json::json!({"token": 5, "holder": "u", "name": "win-a", "marked": false,
+                "seq": 7, "since": "2026-11-21T07:00:30.000Z", "waitsFor": waits}),
+            )
+            .expect("a slot")
+        };
+        let waits = |uid: &str| (uid == "u").then(|| "a budget holds up its drain".to_owned());
+        let shown = |slot: &Slot| slots(&[slot], "Holders of the lease", &waits).into_string();
+        let own = shown(&slot(None));
+        assert!(own.contains("a budget holds up its drain"), "{own}");
+        let gone = shown(&slot(Some("its replacement")));
+        assert!(
+            gone.contains("its replacement") && !gone.contains("budget"),
+            "{gone}"
+        );
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use anyhow::Context;
 use clap::Args;
 use dormer_fleet::{
-    Fault, Pace, World, WorldConfig,
+    Pace, World, WorldConfig,
     api::kinds,
-    faults::{FaultOrder, LEGEND},
+    faults::{self, FaultOrder},
     manifest,
     world::{SSH_PORT, Tally, WorldError},
 };
@@ -37,8 +37,10 @@ pub struct Options {
     /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`; see
-    /// --list-faults
+    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`
+    ///
+    /// MACHINES: how many machines are struck, 1 if not given. TIMES: how often each of them. MACHINE: which one, by its
+    /// number in the order in which machines are made, by the beginning of its name, or * for all. --list-faults has the names.
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// List the available faults, and exit
@@ -251,13 +253,5 @@ pub(crate) fn check_faults(orders: &[String]) -> anyhow::Result<()> {
 }
 
 pub(crate) fn list_faults() {
-    for fault in Fault::ALL {
-        println!(
-            "{:24} {:7} {}",
-            fault.name(),
-            fault.end().as_str(),
-            fault.about()
-        );
-    }
-    println!("\n{LEGEND}");
+    println!("{}", faults::listed());
 }

@@ -485,7 +485,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("disk-full", converging(2, "DiskFull", "drive C of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
         ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running?")),
         ("no-token", converging(2, "TokenRefused", "the approver gives no bootstrap token: its Machine is in phase Deleting")),
-        ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone")),
+        ("scanner-deletes", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone")),
         ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
         ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: the service is marked for deletion (1072) while changing kubelet")),
         ("kubelet-start-1053", converging(1, "service_start_timeout", "kubelet: the service did not answer in time (1053) while starting kubelet")),

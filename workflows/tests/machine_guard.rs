@@ -272,6 +272,7 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
                 .done("close-fence", Outcome::FenceClosed);
             let by = "dormer: the cluster says so".to_owned();
             assert_eq!(story.state.halt, Some(Halt::Held { by }), "{step}: {why:?}");
+            assert_eq!(story.state.hold_cause(), Some(why), "{step}");
             assert_eq!(story.names(), [""; 0], "{step}: nothing new is begun");
         }
     }

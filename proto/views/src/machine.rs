@@ -111,6 +111,9 @@ pub struct Machine {
     /// Further halts. A resume ends all of them; of several people's holds, first the caller's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_halted: Vec<Halt>,
+    /// Code of the cause for which dormer itself holds it; one of the codes of failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_code: Option<String>,
     /// Holds that a person's drain or replacement has set aside. They are in force again when that has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<Halt>,

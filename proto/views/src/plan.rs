@@ -43,6 +43,9 @@ pub struct MachinePlan {
     /// Fields of the Machine that the template of its MachineSet has otherwise. An upgrade in place does not change them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub template_differs: Vec<TemplateDifference>,
+    /// Whether its Machine is being deleted, so that nothing is changed on it any more. Its replacement is a machine of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
     /// Reason for which the change is not allowed now.
     pub not_allowed: Option<String>,
     /// Reason for which the changes are unknown.

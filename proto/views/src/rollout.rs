@@ -86,7 +86,7 @@ pub struct Rollout {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overridden {
-    /// `spec.payload`. Another value ends the rollback, as `dormer rollback POOL --end` does.
+    /// `spec.payload`. Another value ends the rollback, as `dormer rollback --pool POOL --end` does.
     pub spec_payload: String,
     /// Person who asked for it, and reason.
     pub by: String,
@@ -168,7 +168,7 @@ impl Rollout {
         };
         Some(format!(
             "{how} to {to} instead of {forward}, asked for by {by}; to go forward again: dormer \
-             rollback {} --end",
+             rollback --pool {} --end",
             self.pool
         ))
     }

@@ -102,7 +102,7 @@ fn no_rollback(state: &rollout_run::State, pool: &str) -> NoEffect {
         }
         _ => "no rollback is in force: the payload is the one in the pool's spec".to_owned(),
     };
-    let remedy = format!("dormer rollback {pool} shows what it can go back to");
+    let remedy = format!("dormer rollback --pool {pool} shows what it can go back to");
     NoEffect {
         why,
         remedy: Some(remedy),
@@ -611,6 +611,7 @@ mod tests {
         let hold = |by: &str| machine_run::Hold {
             by: by.into(),
             at: None,
+            why: None,
         };
         let of = |state: Machine, who: &str| {
             let body = Body {

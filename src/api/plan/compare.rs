@@ -82,8 +82,16 @@ pub(crate) fn compare(
             .collect(),
         ..MachinePlan::default()
     };
+    if leaves(state) {
+        plan.leaves = true;
+        return Ok((plan, None));
+    }
     let Some(desired) = state.desired() else {
-        plan.unknown = Some("the pool does not say what it should be".into());
+        let why = match state.in_service {
+            true => "the pool does not say what it should be",
+            false => "what it gets is known once its host was read and its pool names a payload",
+        };
+        plan.unknown = Some(why.into());
         return Ok((plan, None));
     };
     let wanted = match renderer.catalog.find(desired) {
@@ -128,6 +136,12 @@ pub(crate) fn compare(
     }
     let method = add_changes(&mut plan, state, &found);
     Ok((plan, Some(method)))
+}
+
+/// Whether its Machine is being deleted: it changes no more, also where its version is not the wanted one.
+fn leaves(state: &State) -> bool {
+    let machine = state.machine.as_ref();
+    state.phase.leaving() || machine.is_some_and(|machine| machine.deleting)
 }
 
 /// Version that a machine has now, if this process knows it.
@@ -222,5 +236,33 @@ fn of_machine(class: ChangeClass) -> machine::ChangeClass {
         ChangeClass::Restart => machine::ChangeClass::Restart,
         ChangeClass::Drain => machine::ChangeClass::Drain,
         ChangeClass::Replace => machine::ChangeClass::Replace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::machine::MachineFact;
+    use dormer_workflows::machine::Phase;
+
+    #[test]
+    fn a_machine_that_is_being_replaced_changes_no_more() {
+        let deleting = |deleting| State {
+            machine: Some(MachineFact {
+                deleting,
+                ..MachineFact::default()
+            }),
+            phase: Phase::Serving,
+            ..State::default()
+        };
+        assert!(leaves(&deleting(true)));
+        assert!(!leaves(&deleting(false)));
+        for phase in [Phase::Vanishing, Phase::Leaving, Phase::ReplacementWait] {
+            let state = State {
+                phase,
+                ..deleting(false)
+            };
+            assert!(leaves(&state), "{:?}", state.phase);
+        }
     }
 }

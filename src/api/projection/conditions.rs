@@ -203,7 +203,7 @@ fn overridden(pool: &str, view: &rollout::View) -> Condition {
             let payload = view.payload.as_deref().unwrap_or("another payload");
             let message = format!(
                 "{by} rolled back to {payload}, which replaces spec.payload: {written}; to go forward \
-                 again: dormer rollback {pool} --end"
+                 again: dormer rollback --pool {pool} --end"
             );
             Condition::new("Overridden", true, "RolledBack", message)
         }

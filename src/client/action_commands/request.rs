@@ -39,7 +39,7 @@ pub(crate) struct RequestArgs {
     id: Option<String>,
     /// Act only if the present state was entered at this record, the number that `dormer describe` shows at "State entered at
     /// record"
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "RECORD")]
     pub(super) against: Option<u64>,
     /// Do not ask for confirmation
     #[arg(short, long)]

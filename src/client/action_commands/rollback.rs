@@ -18,8 +18,12 @@ use dormer_views::{
 /// Arguments of a rollback.
 #[derive(Debug, Args)]
 pub struct Rollback {
-    /// The pool: POOL or pool/POOL
-    pool: String,
+    /// The pool, also as the first argument: POOL or pool/POOL
+    #[arg(long = "pool", value_name = "POOL", required_unless_present = "named")]
+    pool: Option<String>,
+    /// The pool, as --pool
+    #[arg(value_name = "POOL", conflicts_with = "pool", hide = true)]
+    named: Option<String>,
     /// Version of the payload to go back to; the present payload must be allowed to follow it. Without it, the command
     /// says which versions there are
     #[arg(long, value_name = "VERSION")]
@@ -34,12 +38,13 @@ pub struct Rollback {
 impl Rollback {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.request.to.server()?;
-        let pool = pool_in(&self.pool).unwrap_or(&self.pool);
+        let named = self.pool.as_deref().or(self.named.as_deref());
+        let pool = named.map_or("", |it| pool_in(it).unwrap_or(it));
         let found = server.get::<Pool>(&Kind::Pools.one(pool)).await;
         // Who may not read pools may be allowed to roll one back.
         let found = match found {
             Err(Failure::Refused { .. }) if self.to.is_some() || self.end => None,
-            found => Some(absent::explained(&server, Kind::Pools, pool, found).await?),
+            found => Some(self.explained(&server, pool, found).await?),
         };
         if self.end {
             return self.end_in(&server, pool, found.as_ref()).await;
@@ -62,7 +67,7 @@ impl Rollback {
         }
         self.request.confirm(&what, risk)?;
         let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
-        absent::explained(&server, Kind::Pools, pool, answered).await
+        self.explained(&server, pool, answered).await
     }
 
     /// Goes forward again.
@@ -83,7 +88,20 @@ impl Rollback {
         let what = format!("end the rollback of the pool {pool}, and go forward to {to}");
         self.request.confirm(&what, risk)?;
         let answered = self.request.post(server, &END_ROLLBACK, &path, &body).await;
-        absent::explained(server, Kind::Pools, pool, answered).await
+        self.explained(server, pool, answered).await
+    }
+
+    /// `answered`, where an unknown pool is explained as that of the flag or of the argument, whichever named it.
+    async fn explained<T>(
+        &self,
+        server: &Server,
+        pool: &str,
+        answered: Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match &self.pool {
+            Some(_) => absent::in_pool(server, pool, answered).await,
+            None => absent::explained(server, Kind::Pools, pool, answered).await,
+        }
     }
 }
 
@@ -103,7 +121,7 @@ fn without_version(pool: &Pool) -> Failure {
                 "{name} is rolled back already, to {now} instead of {}",
                 back.forward()
             ),
-            format!("to go forward again: dormer rollback {name} --end"),
+            format!("to go forward again: dormer rollback --pool {name} --end"),
         );
     }
     match rollback_to.as_slice() {
@@ -113,7 +131,7 @@ fn without_version(pool: &Pool) -> Failure {
              payload list",
         ),
         [first, ..] => Failure::Usage(format!(
-            "--to is missing: {name}, at {now}, may go back to {}\ndormer rollback {name} --to {first}",
+            "--to is missing: {name}, at {now}, may go back to {}\ndormer rollback --pool {name} --to {first}",
             rollback_to.join(", ")
         )),
     }
@@ -137,7 +155,7 @@ mod tests {
         };
         let (usage, text) = said(&["10.9.0", "10.8.0"]);
         let expected = "--to is missing: windows, at 11.0.0, may go back to 10.9.0, 10.8.0\n\
-                        dormer rollback windows --to 10.9.0";
+                        dormer rollback --pool windows --to 10.9.0";
         assert!(usage && text == expected, "{text}");
         let (usage, text) = said(&[]);
         assert!(
@@ -153,7 +171,7 @@ mod tests {
         let text = without_version(&serde_json::from_value(pool).expect("a pool")).to_string();
         assert!(
             text.contains("to 11.0.0 instead of the newest installed payload")
-                && text.contains("dormer rollback windows --end"),
+                && text.contains("dormer rollback --pool windows --end"),
             "{text}"
         );
     }

@@ -48,8 +48,12 @@ pub struct Options {
     /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`;
-    /// --list-faults says which heal by themselves. By default one machine's configuration fails until it is retried
+    /// Faults, comma-separated or in several flags, such as disk-full=1,dead=2: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`
+    ///
+    /// MACHINES: how many machines are struck, 1 if not given. TIMES: how often each of them. MACHINE: which one, by its
+    /// number in the order in which machines are made, by the beginning of its name, or * for all. So disk-full=2x3 fills the
+    /// disks of two machines three times each, and dead@4 takes the fourth machine away. Without the flag one machine's
+    /// configuration fails until it is retried. --list-faults has the names, and says which heal by themselves.
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// List the available faults, and exit
@@ -299,7 +303,9 @@ mod tests {
         let refused = |faults: &str| checked_line(&["--faults", faults]).expect_err(faults);
         let near = refused("dead=1,disk-ful=1");
         assert!(
-            near.contains("\"disk-ful\"; did you mean disk-full?"),
+            near.contains(
+                "--faults disk-ful=1: there is no fault \"disk-ful\"; did you mean disk-full?"
+            ),
             "{near}"
         );
         let count = refused("dead=1,disk-full=many");

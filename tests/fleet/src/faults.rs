@@ -104,7 +104,7 @@ faults! {
     ProfileNoise "profile-noise" 14 Host 1 "the shell's profile prints text into SFTP's stream",
     SshdDeadAfterReboot "sshd-dead-after-reboot" 15 Host 1 "sshd does not start after the next reboot",
     DiskFull "disk-full" 18 Host 1 "the disk is full at 95 % of the upload",
-    Quarantine "quarantine" 19 Host 1 "Defender takes an uploaded file away 3 s later",
+    ScannerDeletes "scanner-deletes" 19 Host 1 "Defender takes an uploaded file away 3 s later",
     SlowUpload "slow-upload" 21 Host 1 "uploads run at 200 KB/s",
     RebootsByItself "reboots-by-itself" 24 Host 1 "the host reboots by itself while it serves",
     SlowReboot "slow-reboot" 25 Host 1 "a reboot takes 14 min",
@@ -156,12 +156,14 @@ pub enum End {
 }
 
 impl End {
-    /// Word in the list of faults.
-    pub fn as_str(self) -> &'static str {
+    /// Heading of its faults in the list.
+    fn heading(self) -> &'static str {
         match self {
-            Self::Itself => "heals",
-            Self::Count => "heals*",
-            Self::Person => "stays",
+            Self::Itself => "Heals: dormer recovers without help",
+            Self::Count => {
+                "Heals at the next attempt: NAME=1x9999 repeats it until a person mends it"
+            }
+            Self::Person => "Stays until a person mends it: dormer why says how",
         }
     }
 }
@@ -175,7 +177,7 @@ const BY_A_PERSON: [Fault; 14] = [
     Fault::HostKeyChanged,
     Fault::ProfileNoise,
     Fault::SshdDeadAfterReboot,
-    Fault::Quarantine,
+    Fault::ScannerDeletes,
     Fault::OldNode,
     Fault::TwoBudgets,
     Fault::FinalizerHolds,
@@ -220,11 +222,28 @@ impl FaultOrder {
     }
 }
 
-/// What a person reads below the list of faults.
-pub const LEGEND: &str = "\
-heals: dormer recovers without help.
-heals*: dormer's next attempt succeeds; NAMEx9999 repeats until a person ends it.
-stays: it lasts until a person ends it; dormer why says how.";
+/// Form of an order, with an example, for refusals and help.
+pub const FORM: &str = "\
+NAME[=MACHINES][xTIMES][@MACHINE], such as disk-full, disk-full=2x3 (two machines, three times each) or disk-full@4 (the \
+fourth machine made)";
+
+/// The faults by what ends them and by name, for people.
+#[must_use]
+pub fn listed() -> String {
+    let mut text = String::new();
+    for end in [End::Itself, End::Count, End::Person] {
+        let ours = Fault::ALL.iter().filter(|it| it.end() == end);
+        let mut ours: Vec<&Fault> = ours.collect();
+        ours.sort_by_key(|it| it.name());
+        text += end.heading();
+        text += "\n";
+        for fault in ours {
+            text += &format!("  {:26} {}\n", fault.name(), fault.about());
+        }
+        text += "\n";
+    }
+    text + "--faults " + FORM
+}
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -236,16 +255,30 @@ impl std::fmt::Display for Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// No fault has this name.
-    #[error("--faults: there is no fault named {0:?}{near}\n--list-faults names them all", near = near(.0))]
-    Unknown(String),
+    #[error("--faults {order}: there is no fault {name:?}{near}\nthe form is {FORM}\n--list-faults has the names", near = near(name))]
+    Unknown {
+        /// The order as given.
+        order: String,
+        /// Its part before the counts.
+        name: String,
+    },
     /// A number cannot be read, or is out of its bounds.
-    #[error("--faults: {0:?} is no count between 1 and {MACHINES_MAX}")]
-    Count(String),
+    #[error(
+        "--faults {order}: {count:?} is no count between 1 and {MACHINES_MAX}\nthe form is {FORM}"
+    )]
+    Count {
+        /// The order as given.
+        order: String,
+        /// Its part that is no count.
+        count: String,
+    },
 }
 
-/// The near name of a fault, as a question.
+/// The near name of a fault, as a question: of what stands before a sign that no name has.
 fn near(name: &str) -> String {
-    question(name, Fault::ALL.iter().map(|it| it.name()))
+    let end = name.find(|sign: char| !sign.is_ascii_alphanumeric() && !"-_".contains(sign));
+    let name = name[..end.unwrap_or(name.len())].replace('_', "-");
+    question(&name, Fault::ALL.iter().map(|it| it.name()))
 }
 
 /// One ordered fault.
@@ -301,9 +334,13 @@ impl std::str::FromStr for FaultOrder {
                 None => (rest, None, None),
             },
         };
-        let fault = known(name).ok_or_else(|| FaultError::Unknown(name.to_owned()))?;
-        let times = times.map_or(Ok(fault.times()), count)?;
-        let machines = machines.map_or(Ok(1), count)?;
+        let fault = known(name).ok_or_else(|| FaultError::Unknown {
+            order: text.to_owned(),
+            name: name.to_owned(),
+        })?;
+        let counted = |count| counted(text, count);
+        let times = times.map_or(Ok(fault.times()), counted)?;
+        let machines = machines.map_or(Ok(1), counted)?;
         let aim = match machine {
             None => Aim::Seed(machines),
             Some("*") => Aim::All,
@@ -318,9 +355,13 @@ impl std::str::FromStr for FaultOrder {
     }
 }
 
-fn count(text: &str) -> Result<u32, FaultError> {
-    let bad = || FaultError::Count(text.to_owned());
-    let number: u32 = text.parse().map_err(|_| bad())?;
+/// A count in an order.
+fn counted(order: &str, count: &str) -> Result<u32, FaultError> {
+    let bad = || FaultError::Count {
+        order: order.to_owned(),
+        count: count.to_owned(),
+    };
+    let number: u32 = count.parse().map_err(|_| bad())?;
     if (1..=MACHINES_MAX).contains(&number) {
         Ok(number)
     } else {
@@ -550,8 +591,61 @@ mod tests {
             read("power-off/host file:C:\\k\\x@2"),
             cut(at("host file:C:\\k\\x"))
         );
-        assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
-        assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
+    }
+
+    #[test]
+    fn a_refused_order_has_the_near_name_and_the_form() {
+        let said = |order: &str| {
+            let refused = order.parse::<FaultOrder>().expect_err(order);
+            refused.to_string()
+        };
+        let example = "disk-full=2x3";
+        for (order, parts) in [
+            ("no-such", &["there is no fault \"no-such\"\n"][..]),
+            (
+                "dead=0",
+                &["--faults dead=0: \"0\" is no count between 1 and 100000"],
+            ),
+            ("dead=two", &["\"two\" is no count"]),
+            ("disk_full=2", &["did you mean disk-full?"]),
+            ("DISK-FULL", &["did you mean disk-full?"]),
+            ("diskfull", &["did you mean disk-full?"]),
+            (
+                "disk-full:2",
+                &["--faults disk-full:2: ", "did you mean disk-full?"],
+            ),
+            ("disk", &["did you mean disk-full?"]),
+            ("scanner-delete=1", &["did you mean scanner-deletes?"]),
+        ] {
+            let said = said(order);
+            assert!(said.contains(example), "{said}");
+            assert!(parts.iter().all(|it| said.contains(it)), "{order}: {said}");
+        }
+        assert!(example.parse::<FaultOrder>().is_ok());
+    }
+
+    #[test]
+    fn the_list_groups_faults_by_what_ends_them_and_sorts_them() {
+        let text = listed();
+        let groups: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(groups.len(), 4, "{text}");
+        let mut all = 0;
+        for group in &groups[..3] {
+            let lines = group.lines().skip(1);
+            let names: Vec<&str> = lines
+                .filter_map(|it| it.split_whitespace().next())
+                .collect();
+            assert!(names.is_sorted(), "{group}");
+            all += names.len();
+        }
+        assert_eq!(all, Fault::ALL.len());
+        let stays = groups[2];
+        assert!(
+            stays.starts_with("Stays") && stays.contains("\n  scanner-deletes "),
+            "{stays}"
+        );
+        // A run can be quarantined, too.
+        assert!(Fault::ALL.iter().all(|it| it.name() != "quarantine"));
     }
 
     #[test]

@@ -70,20 +70,21 @@ impl Refused {
     /// change.
     pub(super) fn failure(self) -> Failure {
         let Self { why, said } = self;
+        let code = why.code();
         match why {
-            FenceRefusal::NotWindows => Failure::lasting("NodeNotWindows", said),
-            FenceRefusal::ControlPlane => Failure::lasting("NodeIsControlPlane", said),
-            FenceRefusal::OtherDormer => Failure::lasting("OtherDormer", said),
-            FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
-            FenceRefusal::Paused => Failure::transient("MachinePaused", said),
-            FenceRefusal::Superseded => Failure::transient("LeaseEnded", said),
-            FenceRefusal::Ignored => Failure::transient("MachineIgnored", said),
-            FenceRefusal::NoOwner => Failure::transient("MachineWithoutOwner", said),
-            FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
-            FenceRefusal::Uncordoned => Failure::transient("NodeUncordoned", said),
-            FenceRefusal::NodeServes => Failure::transient("NodeServes", said),
-            FenceRefusal::Gone => Failure::transient("MachineGone", said),
-            FenceRefusal::NotItsNode => Failure::transient("NotItsNode", said),
+            FenceRefusal::NotWindows | FenceRefusal::ControlPlane | FenceRefusal::OtherDormer => {
+                Failure::lasting(code, said)
+            }
+            FenceRefusal::Stopped
+            | FenceRefusal::Paused
+            | FenceRefusal::Superseded
+            | FenceRefusal::Ignored
+            | FenceRefusal::NoOwner
+            | FenceRefusal::Cordoned
+            | FenceRefusal::Uncordoned
+            | FenceRefusal::NodeServes
+            | FenceRefusal::Gone
+            | FenceRefusal::NotItsNode => Failure::transient(code, said),
         }
     }
 }

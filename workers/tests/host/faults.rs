@@ -153,7 +153,7 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
             &[],
         ),
         (&["disk-full"], Ok(()), &["DiskFull"]),
-        (&["quarantine"], Err("quarantine_suspected"), &[]),
+        (&["scanner-deletes"], Err("quarantine_suspected"), &[]),
         (&["slow-upload"], Ok(()), &[]),
         (&["slow-reboot", "feature-needs-reboot"], Ok(()), &[]),
         (&["fast-reboot", "feature-needs-reboot"], Ok(()), &[]),

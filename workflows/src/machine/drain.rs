@@ -506,7 +506,7 @@ fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
     // A person's request would ask for the lease again at once.
     if draft.s.leased_request.is_some() && draft.s.held.is_none() {
-        draft.hold_for_pause(format!("dormer: {cause}"));
+        draft.hold_for_pause(format!("dormer: {cause}"), None);
     }
     draft.s.note = Some(format!("{cause}; the lease is returned"));
     draft.enter(Phase::Undoing);
@@ -550,8 +550,8 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             match (pause, by_a_person) {
                 // A person's hold outlasts the pause.
                 (true, true) => {}
-                (true, false) => draft.hold_for_pause(format!("dormer: {said}")),
-                (false, _) => draft.add_hold(format!("dormer: {said}")),
+                (true, false) => draft.hold_for_pause(format!("dormer: {said}"), Some(why)),
+                (false, _) => draft.add_hold_for(format!("dormer: {said}"), Some(why)),
             }
             draft.s.note = Some(said);
             draft.enter(Phase::Undoing);

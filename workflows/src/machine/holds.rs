@@ -6,6 +6,7 @@ use super::{
     state::{Halt, Hold, State, person},
 };
 use dormer_engine_core::Sender;
+use dormer_proto::machine::FenceRefusal;
 
 /// Most holds of one machine. A further person's hold is refused.
 pub(super) const HOLDS_MAX: usize = 16;
@@ -31,6 +32,7 @@ impl State {
         let first = self.held.as_ref().or(older).map(|by| Hold {
             by: by.clone(),
             at: self.held_since,
+            why: self.held_why,
         });
         first.into_iter().chain(self.also_held.clone()).collect()
     }
@@ -44,9 +46,16 @@ impl State {
         let mut holds = holds.into_iter();
         let first = holds.next();
         self.held_since = first.as_ref().and_then(|hold| hold.at);
+        self.held_why = first.as_ref().and_then(|hold| hold.why);
         self.held = first.map(|hold| hold.by);
         self.held_for_pause = false;
         self.also_held = holds.collect();
+    }
+
+    /// Why dormer itself holds it, for its steps: the first cause of all holds.
+    #[must_use]
+    pub fn hold_cause(&self) -> Option<FenceRefusal> {
+        self.holds().iter().find_map(|hold| hold.why)
     }
 
     /// Removes every hold, and returns those of people.
@@ -62,7 +71,10 @@ impl State {
         let mut holds = self.take_holds();
         for hold in new {
             match holds.iter_mut().find(|it| it.person() == hold.person()) {
-                Some(same) => same.by = hold.by,
+                Some(same) => {
+                    same.by = hold.by;
+                    same.why = hold.why;
+                }
                 None => holds.push(hold),
             }
         }
@@ -73,8 +85,13 @@ impl State {
 impl Draft<'_> {
     /// Holds the machine for a person, or for a policy.
     pub(super) fn add_hold(&mut self, by: String) {
+        self.add_hold_for(by, None);
+    }
+
+    /// Holds the machine for a person or, with `why`, for dormer itself until a person has ended the cause.
+    pub(super) fn add_hold_for(&mut self, by: String, why: Option<FenceRefusal>) {
         let at = Some(self.now.at);
-        self.s.add_holds(vec![Hold { by, at }]);
+        self.s.add_holds(vec![Hold { by, at, why }]);
     }
 
     /// Whether a further hold of this person would be one too many.
@@ -86,8 +103,9 @@ impl Draft<'_> {
 
     /// Holds the machine for dormer itself, until a paused controller, a label, a cordon or a lost owner is no cause any
     /// more.
-    pub(super) fn hold_for_pause(&mut self, by: String) {
+    pub(super) fn hold_for_pause(&mut self, by: String, why: Option<FenceRefusal>) {
         self.s.held = Some(by);
+        self.s.held_why = why;
         self.s.held_since = Some(self.now.at);
         self.s.held_for_pause = true;
     }

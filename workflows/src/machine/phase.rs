@@ -10,7 +10,7 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Phase of a run, as stored in the history. Each of the six states has one or more phases; see [`Phase::label`].
+/// Phase of a run, as stored in the history. Each state has one or more phases; see [`Phase::label`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum Phase {
     // Provisioned

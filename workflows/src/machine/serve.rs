@@ -476,6 +476,7 @@ fn end_of_pause(draft: &mut Draft<'_>) {
     if std::mem::take(&mut draft.s.held_for_pause) {
         draft.s.held = None;
         draft.s.held_since = None;
+        draft.s.held_why = None;
     }
 }
 

@@ -9,8 +9,8 @@ use dormer_proto::{
     checks::NodeCheck,
     id::{LeaseToken, Timestamp},
     machine::{
-        ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact, Owner,
-        RECREATING, TokenMark,
+        ChangeClass, CsrFact, FenceRefusal, HostFacts, MachineApi, MachineFact, MachineRef,
+        NodeFact, Owner, RECREATING, TokenMark,
     },
     message::Failure,
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
@@ -73,6 +73,9 @@ pub struct State {
     /// Whether [`State::held`] is dormer's own, for a pause, a label, a cordon or a lost owner. It ends by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_for_pause: bool,
+    /// Why a worker refused, if [`State::held`] is dormer's own for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_why: Option<FenceRefusal>,
     /// When [`State::held`] began. `None`: an older build wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,
@@ -331,6 +334,9 @@ pub struct Hold {
     /// When it began. `None`: an older build recorded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
+    /// Why a worker refused, if dormer itself holds the machine for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<FenceRefusal>,
 }
 
 impl Hold {

@@ -26,7 +26,11 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     }
     if let Some(step) = stopped(machine) {
         let uncordon = machine.halt.as_ref().and_then(|_| uncordoned(machine));
-        return uncordon.into_iter().chain([step]).collect();
+        return uncordon
+            .into_iter()
+            .chain(own_hold(machine))
+            .chain([step])
+            .collect();
     }
     if let Some(refused) = &machine.refused {
         return not_supported(machine, refused);
@@ -48,6 +52,15 @@ fn uncordoned(machine: &Machine) -> Option<Step> {
     machine.cordoned_by.as_ref()?;
     let uncordon = ["kubectl", "uncordon", node(machine)];
     Some(Step::command(UNCORDON, &uncordon))
+}
+
+/// Cure of the cause for which dormer itself holds it, unless something stronger stops the machine.
+fn own_hold(machine: &Machine) -> Option<Step> {
+    let stronger = machine.status.quarantine.is_some()
+        || machine.lacks.is_some()
+        || machine.neighbour.is_some();
+    let Cure { outside, say } = cure(machine.hold_code.as_deref().filter(|_| !stronger)?)?;
+    Some(Step::outside(outside, say))
 }
 
 /// Step of a machine on which dormer does nothing until a person lets it continue.

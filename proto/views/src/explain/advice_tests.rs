@@ -10,7 +10,7 @@ use crate::{
     run::TaskFailure,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::Listed;
+use dormer_proto::{machine::FenceRefusal, phase::Listed};
 use serde_json::json;
 
 fn lines(steps: &[Step]) -> Vec<String> {
@@ -261,6 +261,42 @@ fn a_machine_that_dormer_holds_for_a_cordon_has_the_uncordon_first() {
         steps[1].say,
         "Let dormer continue, once its cause has ended"
     );
+}
+
+#[test]
+fn a_machine_that_dormer_holds_for_another_dormer_has_the_cure_before_the_resume() {
+    let held = |code: &str| Machine {
+        halt: Some(Halt {
+            kind: HaltKind::Held.into(),
+            by: Some("dormer: another one has it".into()),
+            text: "held by dormer: another one has it".into(),
+            since: None,
+        }),
+        hold_code: Some(code.into()),
+        ..machine_in(MachinePhase::Serving)
+    };
+    let kinds = [
+        (FenceRefusal::OtherDormer, Outside::MendCluster),
+        (FenceRefusal::NotItsNode, Outside::MendNode),
+        (FenceRefusal::NotWindows, Outside::MendNode),
+        (FenceRefusal::ControlPlane, Outside::MendNode),
+        (FenceRefusal::Paused, Outside::MendCluster),
+        (FenceRefusal::NoOwner, Outside::CorrectPool),
+    ];
+    for (why, kind) in kinds {
+        let steps = steps(&held(why.code()), None);
+        assert_eq!(outside(&steps), [kind], "{why:?}");
+        assert_eq!(lines(&steps), ["dormer resume m"], "{why:?}");
+        assert!(
+            !steps[0].say.is_empty() && steps[0].argv.is_empty(),
+            "the cure is first"
+        );
+    }
+    let quarantined = Machine {
+        neighbour: Some("WMCO runs".into()),
+        ..held("OtherDormer")
+    };
+    assert_eq!(outside(&steps(&quarantined, None)), [Outside::EndOperator]);
 }
 
 #[test]

@@ -268,6 +268,14 @@ const CURES: &[(&[&str], Cure)] = &[
         ),
     ),
     (
+        &["MachineWithoutOwner"],
+        cured(
+            CorrectPool,
+            "Give the Machine a MachineSet, or choose the strategy InPlace in its WindowsPool: nothing replaces a Machine \
+             without a MachineSet",
+        ),
+    ),
+    (
         &["WrongKubelet"],
         cured(
             MendHost,

@@ -4,7 +4,7 @@
 pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, word_of};
 
 use crate::{
-    explain::{cause, now},
+    explain::{cause, is_connection, now},
     machine::{Condition, HaltKind, Machine, PhaseFailure, Retried, person},
     moment::{Moment, span},
     rollout::Rollout,
@@ -129,6 +129,12 @@ fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
     let told = machine.neighbour.is_some() || drained || evicting;
     if told && machine.lacks.is_none() {
         return Some(cause.to_owned());
+    }
+    if code == machine.phase.id()
+        && let Some(failure) = machine.tasks.iter().find_map(Task::newest_failure)
+    {
+        // Whether a host does not answer or refuses may change with each attempt; what else fails has its own cure.
+        return Some(failure.code.clone()).filter(|it| !is_connection(it));
     }
     let retried = machine.retried.as_ref()?;
     let retries = machine.failure.is_none() && code == retried.failure.code;

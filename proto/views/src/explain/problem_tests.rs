@@ -206,6 +206,43 @@ fn the_last_failure_is_shown_until_an_attempt_succeeds() {
     );
 }
 
+/// One cure for all that is shown as one cause: a full disk is not mended where a host does not answer.
+#[test]
+fn late_machines_are_one_cause_only_where_one_cure_is_right() {
+    let late = |name: &str, code: &str| {
+        let task = serde_json::json!({"task": "machine/u@3.0", "run": "machine/u", "name": "probe", "attempt": 3,
+            "attemptsMax": 65_535, "phase": "waiting", "until": "2026-11-21T09:00:00.000Z",
+            "failure": {"code": code, "message": "m"}});
+        let mut machine = after(machine_in(MachinePhase::Probing), 60);
+        machine.name = name.into();
+        machine.tasks = vec![serde_json::from_value(task).expect("a task")];
+        machine
+    };
+    let machines = [
+        late("a", "ConnectTimeout"),
+        late("b", "DiskFull"),
+        late("c", "ConnectRefused"),
+        late("d", "DiskFull"),
+    ];
+    let groups = crate::explain::groups::groups(&machines);
+    let names = |group: &crate::explain::groups::Group<'_>| -> Vec<String> {
+        let machines = group.machines.iter();
+        machines.map(|it| it.name.clone()).collect()
+    };
+    let mut names: Vec<Vec<String>> = groups.iter().map(names).collect();
+    names.sort();
+    assert_eq!(names, [["a", "c"], ["b", "d"]]);
+    for group in &groups {
+        let code = &group.machines[0].tasks[0]
+            .failure
+            .as_ref()
+            .expect("one")
+            .code;
+        let cure = crate::explain::steps(group.machines[0], None);
+        assert_eq!(cure[0].say, group.steps(None)[0].say, "{code}");
+    }
+}
+
 #[test]
 fn a_machine_that_is_retried_is_no_calm_one() {
     let since = machine_in(MachinePhase::Probing).status.since;

@@ -53,7 +53,7 @@ remedies! {
     /// The clock is right.
     SetClock = "set-clock", ends [ClockSkew];
     /// The virus scanner leaves dormer's files alone.
-    RestoreFile = "restore-file", ends [Quarantine, ScannerBlocks, ProgramVanishes];
+    RestoreFile = "restore-file", ends [ScannerDeletes, ScannerBlocks, ProgramVanishes];
     /// The cloud has room, and the MachineSet asks for the right instances.
     MakeRoom = "make-room", ends [ReplacementNever, OtherProcessor];
     /// The pool is there again.

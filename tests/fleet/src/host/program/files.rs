@@ -274,12 +274,12 @@ fn is_locked(host: &Host, path: &str) -> bool {
 }
 
 impl Host {
-    /// [`Fault::Quarantine`]: Defender takes the file away 3 s later.
+    /// [`Fault::ScannerDeletes`]: Defender takes the file away 3 s later.
     fn maybe_quarantine(&self, path: &WinPath) {
         let Some(host) = self.me.upgrade() else {
             return;
         };
-        if path.name().ends_with(".exe") && self.strike(Fault::Quarantine) {
+        if path.name().ends_with(".exe") && self.strike(Fault::ScannerDeletes) {
             let path = path.clone();
             self.spawn_powered(async move {
                 host.sleep(Duration::from_secs(3)).await;

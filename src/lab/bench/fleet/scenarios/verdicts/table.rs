@@ -141,7 +141,7 @@ pub(super) const ROWS: &[FaultRow] = &[
     row("profile-noise@1", BringUp, Out(MendHost)),
     row("sshd-dead-after-reboot@1 feature-needs-reboot@1", BringUp, Out(OpenSsh)),
     row("disk-fullx9999@1", BringUp, Out(FreeDisk)),
-    row("quarantine@1", BringUp, Out(RestoreFile)),
+    row("scanner-deletes@1", BringUp, Out(RestoreFile)),
     row("slow-upload@1", BringUp, Heals),
     row("reboots-by-itself@1", Serving, Heals),
     row("slow-reboot@1 feature-needs-reboot@1", BringUp, Heals),
