@@ -80,7 +80,7 @@ async fn the_audit_holds_logins_refusals_confidential_reads_and_actions() {
     let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
     let (gate, router) = behind_a_gate(false, Some(audit));
     let act = "/api/v1/machines/win-1/actions/retry";
-    let link = gate.sessions.kept();
+    let link = gate.sessions.file_link();
     for (request, status) in [
         // Neither a list nor a first visit is audited.
         (with_token(Request::get("/api/v1/machines"), TOKEN), 200),
@@ -183,7 +183,7 @@ async fn nothing_is_done_that_cannot_be_audited_if_it_must_be() {
         for request in [with_token(act, TOKEN), with_token(read, TOKEN)] {
             assert_eq!(answer(&router, request).await.status().as_u16(), expected);
         }
-        let login = Request::get(gate.sessions.kept());
+        let login = Request::get(gate.sessions.file_link());
         let entered = answer(&router, login).await;
         assert_eq!(entered.status().as_u16(), expected);
         assert_eq!(entered.headers().contains_key("set-cookie"), !required);

@@ -28,7 +28,10 @@ fn main() {
 
 /// Compiles the resources of a program and answers the object.
 fn compile(folder: &Path, program: &str) -> PathBuf {
-    fs::copy("app.manifest", folder.join("app.manifest")).expect("OUT_DIR can be written");
+    let manifest = fs::read_to_string("app.manifest").expect("it lies beside this file");
+    // Every host gets the program over SSH: the resources are without what only people need.
+    let manifest: String = manifest.lines().map(str::trim_start).collect();
+    fs::write(folder.join("app.manifest"), manifest).expect("OUT_DIR can be written");
     let script = folder.join(format!("{program}.rc"));
     let object = folder.join(format!("{program}.o"));
     fs::write(&script, resources(program)).expect("OUT_DIR can be written");
@@ -69,10 +72,9 @@ FILETYPE 1
     BLOCK "040904B0"
     {{
       VALUE "CompanyName", "dormer"
-      VALUE "FileDescription", "dormer: converges a Windows node of Kubernetes"
+      VALUE "FileDescription", "dormer: converges a Windows node"
       VALUE "FileVersion", "{version}"
       VALUE "InternalName", "{program}"
-      VALUE "LegalCopyright", "Apache-2.0"
       VALUE "OriginalFilename", "{program}.exe"
       VALUE "ProductName", "dormer"
       VALUE "ProductVersion", "{version}"
