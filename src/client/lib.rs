@@ -146,7 +146,8 @@ pub enum ApiCommand {
     #[command(after_help = EXIT_CODES)]
     Plan(plan::Plan),
     /// Roll back to an earlier payload
-    #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
+    #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK),
+        override_usage = "dormer rollback --pool <POOL> [--to <VERSION> | --end] [OPTIONS]")]
     Rollback(action_commands::Rollback),
     /// List, show or requeue dead letters: messages that no engine could read
     #[command(subcommand)]
