@@ -479,7 +479,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("clock-skew", failed(Phase::Probing, "ClockSkew", clock)),
         ("half-open", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: Keepalive timeout")),
         ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the host is looked at anew")),
-        ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
+        ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell prints text; remove that output")),
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
         ("disk-full", converging(2, "DiskFull", "drive C of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
@@ -667,7 +667,7 @@ fn begins(line: &str) -> Option<&str> {
 /// First words of steps in `tests/why.txt`. `Then` continues the step before it.
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create",
-    "delete", "end", "find", "free", "give", "install", "let", "make", "mend", "nothing", "open",
+    "delete", "end", "find", "fix", "free", "give", "install", "let", "make", "mend", "nothing", "open",
     "read", "remove", "replace", "restore", "return", "see", "set", "start", "tell", "then",
     "trust", "try", "uncordon", "wait",
 ];

@@ -216,13 +216,13 @@ fn addresses_of_an_earlier_node_are_free_again_once_nobody_uses_them() {
     foreign_service(&mut host, "kubelet", &[]);
     assert_converged(&apply(&mut host, &of(vec![folder(r"C:\k")])));
     assert!(host.file(address).is_some(), "a node is there");
-    // Nobody.
+    // No user is left.
     let mut host = SimulatedHost::with_containers();
     leftover(&mut host);
     assert_converged(&plan(&mut host, &of(Vec::new())));
     assert!(host.file(address).is_some(), "a plan changes nothing");
     assert_converged(&apply(&mut host, &node("v1")));
-    assert!(host.file(address).is_none(), "nobody has it");
+    assert!(host.file(address).is_none(), "no pod has it");
     // From now on it is the node's.
     leftover(&mut host);
     assert_converged(&apply(&mut host, &node("v2")));

@@ -297,7 +297,7 @@ fn a_replacement_is_begun_while_its_host_is_probed() {
     assert!(story.names().is_empty(), "no probe is left: {}", story.text);
 }
 
-/// What was asked for during a step is begun when that step fails: nobody has to ask twice.
+/// What was asked for during a step is begun when that step fails, without a second request.
 #[test]
 fn a_replacement_that_was_asked_for_during_a_step_is_begun_when_the_step_fails() {
     let mut story = Story::begin(machine());

@@ -220,7 +220,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem
             format!(" (by {}{})", by.program, at.unwrap_or_default())
         });
         let by = by.unwrap_or_default();
-        let cause = format!("somebody else cordoned its Node{by}, and dormer takes no such Node");
+        let cause = format!("somebody else cordoned its Node{by}, and dormer does not upgrade it");
         (Urgency::Person, "cordoned", cause)
     } else if let Some(slot) = rollout.stopped_by() {
         let how = slot.stopped.as_deref().unwrap_or_default();
