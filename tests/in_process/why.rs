@@ -667,9 +667,9 @@ fn begins(line: &str) -> Option<&str> {
 /// First words of steps in `tests/why.txt`. `Then` continues the step before it.
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create",
-    "delete", "end", "find", "fix", "free", "give", "install", "let", "make", "mend", "nothing", "open",
-    "read", "remove", "replace", "restore", "return", "see", "set", "start", "tell", "then",
-    "trust", "try", "uncordon", "wait",
+    "delete", "end", "find", "fix", "free", "give", "install", "let", "make", "mend", "nothing",
+    "open", "read", "remove", "replace", "restore", "return", "see", "set", "start", "tell",
+    "then", "trust", "try", "uncordon", "wait",
 ];
 
 #[test]

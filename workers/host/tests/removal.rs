@@ -210,7 +210,7 @@ fn addresses_of_an_earlier_node_are_free_again_once_nobody_uses_them() {
     assert!(shim != 0);
     assert_converged(&apply(&mut host, &of(vec![folder(r"C:\k")])));
     assert!(host.file(address).is_some(), "a container has it");
-    // Somebody else's kubelet is there.
+    // A foreign kubelet is there.
     let mut host = SimulatedHost::with_containers();
     leftover(&mut host);
     foreign_service(&mut host, "kubelet", &[]);

@@ -67,7 +67,7 @@ struct Rule {
 enum Leaving {
     Move,
     Wait(String),
-    /// As `Wait`, and ends only when somebody says that the host is off.
+    /// As `Wait`, and ends only when the host is said to be off.
     UntilOff(String),
     Skip(String),
 }

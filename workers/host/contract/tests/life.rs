@@ -42,7 +42,7 @@ use crate::{PROGRAMS, performer::Performer};
 
 const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
 const ROOT: &[u8] = include_bytes!("../src/root.der");
-/// A service of somebody else, which the document wants disabled.
+/// A foreign service, which the document wants disabled.
 const THEIRS: &str = "audit";
 /// The services of the node, in the order of their starts.
 const OURS: [&str; 2] = ["agent", "kubelet"];
@@ -472,7 +472,7 @@ impl Computer for Prefix {
     }
 }
 
-/// A service of somebody else, which runs, and starts at each boot.
+/// A foreign service, which runs, and starts at each boot.
 fn audited(computer: &mut impl Computer) {
     let settings = ServiceSettings {
         command: Some(format!(r"{PROGRAMS}\plain.exe plain")),
