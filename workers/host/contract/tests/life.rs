@@ -8,7 +8,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -378,7 +378,7 @@ fn as_windows(mut security: Security) -> Security {
 }
 
 impl Prefix {
-    fn start(wine: Wine, perform: &PathBuf, program: &PathBuf, hash: &str) -> Self {
+    fn start(wine: Wine, perform: &Path, program: &Path, hash: &str) -> Self {
         wine.install(perform, PERFORM).expect("installed");
         fs::create_dir_all(wine.file(BIN)).expect("made");
         // By its name as the prefix has the folder.
