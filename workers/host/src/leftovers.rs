@@ -84,7 +84,9 @@ pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
 /// Removes the CNI's state before a node is made: the addresses of an earlier node's pods would never be given again.
 /// Where Windows has a kubelet, or a container runs, it is in use, and stays.
 pub(crate) async fn cni_state<H: Host>(run: &mut Run<H>) -> Result<()> {
-    if services::status(&mut run.host, "kubelet").await?.is_none()
+    // What an inventory has is this node's own.
+    if run.inventory.entries.is_empty()
+        && services::status(&mut run.host, "kubelet").await?.is_none()
         && !services::runs_named(run, services::SHIM_NAME).await?
     {
         files::remove_tree(&mut run.host, CNI).await?;
