@@ -88,7 +88,7 @@ fn a_name_is_the_machines_own() {
         claimed_by: Some("win-7".into()),
         ..bare
     };
-    refused(&fits("win-7"), &claimed, "another machine's, win-7");
+    refused(&fits("win-7"), &claimed, "another machine, win-7");
     let mut vsphere = machine();
     vsphere["spec"]["providerSpec"] = json!({"value": {"kind": "VSphereMachineProviderSpec"}});
     let vsphere = cluster_state(vsphere, None);
@@ -286,5 +286,5 @@ fn a_host_of_ones_own_gets_no_name_that_another_machine_has() {
         claimed_by: Some("Machine win-1".into()),
         ..free
     };
-    refused(&expect, &claimed, "another machine's, Machine win-1");
+    refused(&expect, &claimed, "another machine, Machine win-1");
 }
