@@ -178,7 +178,7 @@ fn size(command: &RemoteCommand) -> usize {
 }
 
 impl Live {
-    /// Updates the begins of the phase and of the halt from a record.
+    /// Learns from a record when the phase and the halt of its run began.
     pub(crate) fn observe(&self, run: &Run<Dormer>, at: Timestamp) {
         let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
         let mut begins = lock(&self.begins);
@@ -234,10 +234,11 @@ impl Live {
     pub fn beat(&self, heartbeat: Heartbeat) {
         let now = Instant::now();
         let mut beats = self.beats();
-        if beats.len() >= LIVE_MAX && !beats.contains_key(&heartbeat.task) {
+        let known = beats.contains_key(&heartbeat.task);
+        if !known && beats.len() >= LIVE_MAX {
             beats.retain(|_, (at, _)| now.duration_since(*at) < SHOWN_FOR);
         }
-        if beats.len() < LIVE_MAX || beats.contains_key(&heartbeat.task) {
+        if known || beats.len() < LIVE_MAX {
             beats.insert(heartbeat.task.clone(), (now, heartbeat));
         }
     }

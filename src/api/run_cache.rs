@@ -20,13 +20,14 @@ const NOTES_FOR: Duration = Duration::from_secs(1);
 /// Run, shared by its readers.
 pub type SharedRun = Arc<Run<Dormer>>;
 
+/// Runs by id, each with its revision. `None`: this build cannot read that revision, and does not try again.
+type CachedRuns = BTreeMap<RunId, (Revision, Option<SharedRun>)>;
+
 /// Runs of a store.
 pub(crate) struct RunCache {
     ports: Arc<dyn Store>,
     /// Lock held during a read of the store, so that concurrent readers cause one read.
-    runs: Mutex<BTreeMap<RunId, (Revision, SharedRun)>>,
-    /// Revisions that cannot be read, so that each is read and told once. Lock held as that of the runs.
-    unreadable: Mutex<BTreeMap<RunId, Revision>>,
+    runs: Mutex<CachedRuns>,
     live: Arc<Live>,
     /// Time at which the notes were read. Lock held during the read.
     noted: Mutex<Option<Instant>>,
@@ -37,7 +38,6 @@ impl RunCache {
         Self {
             ports,
             runs: Mutex::default(),
-            unreadable: Mutex::default(),
             live,
             noted: Mutex::default(),
         }
@@ -63,54 +63,45 @@ impl RunCache {
     pub(crate) async fn all(&self) -> Result<Vec<SharedRun>, ApiError> {
         self.read_notes(NOTES_FOR).await?;
         let mut runs = self.runs.lock().await;
-        let mut unreadable = self.unreadable.lock().await;
         let heads = self.heads().await?;
-        let is_known = |head: &Head| {
-            let read = runs.get(&head.run).map(|(revision, _)| *revision);
-            let revision = read.or_else(|| unreadable.get(&head.run).copied());
-            revision == Some(head.revision)
+        let is_new = |head: &&Head| {
+            let cached = runs.get(&head.run);
+            cached.is_none_or(|(revision, _)| *revision != head.revision)
         };
-        let changed = heads.iter().filter(|head| !is_known(head));
+        let changed = heads.iter().filter(is_new);
         let changed: Vec<RunId> = changed.map(|head| head.run.clone()).collect();
         for page in changed.chunks(PAGE) {
             let loaded = self.ports.load(page).await?;
             for (run, stored) in page.iter().zip(loaded) {
                 let Some(stored) = stored else { continue };
-                match self.read(&stored.bytes) {
-                    Ok(read) => {
-                        unreadable.remove(run);
-                        runs.insert(run.clone(), (stored.revision, read));
-                    }
-                    // One record of a newer build must not hide all the others. The state before it is no longer true.
-                    Err(error) => {
-                        tracing::warn!(%run, %error, "a run is not shown");
-                        runs.remove(run);
-                        unreadable.insert(run.clone(), stored.revision);
-                    }
-                }
+                // One record of a newer build must not hide all the others. The state before it is no longer true.
+                let read = self
+                    .read(&stored.bytes)
+                    .inspect_err(|error| tracing::warn!(%run, %error, "a run is not shown"));
+                runs.insert(run.clone(), (stored.revision, read.ok()));
             }
         }
-        let stored = |run: &RunId| heads.binary_search_by(|head| head.run.cmp(run)).is_ok();
-        if runs.len() + unreadable.len() > heads.len() {
+        if runs.len() > heads.len() {
+            let stored = |run: &RunId| heads.binary_search_by(|head| head.run.cmp(run)).is_ok();
             runs.retain(|run, _| stored(run));
-            unreadable.retain(|run, _| stored(run));
             self.live.forget(stored);
         }
         self.live.observe_all();
-        Ok(shared(runs.values()))
+        Ok(shared(&runs))
     }
 
     /// Every run as it was read last, ordered by id. The store is not asked.
     pub(crate) async fn known(&self) -> Vec<SharedRun> {
-        shared(self.runs.lock().await.values())
+        shared(&*self.runs.lock().await)
     }
 
     /// The next runs after this one, as they were read last, ordered by id. The store is not asked.
     pub(crate) async fn page(&self, after: Option<&RunId>, most: usize) -> Vec<SharedRun> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let runs = self.runs.lock().await;
-        let page = runs.range::<RunId, _>((from, Bound::Unbounded)).take(most);
-        shared(page.map(|(_, stored)| stored))
+        let runs = runs.range::<RunId, _>((from, Bound::Unbounded));
+        let readable = runs.filter_map(|(_, (_, run))| run.clone());
+        readable.take(most).collect()
     }
 
     /// Note about a run, if it is quarantined now.
@@ -182,8 +173,9 @@ impl RunCache {
     }
 }
 
-fn shared<'a>(stored: impl Iterator<Item = &'a (Revision, SharedRun)>) -> Vec<SharedRun> {
-    stored.map(|(_, run)| Arc::clone(run)).collect()
+fn shared(cached: &CachedRuns) -> Vec<SharedRun> {
+    let runs = cached.values().filter_map(|(_, run)| run.as_ref());
+    runs.map(Arc::clone).collect()
 }
 
 fn is_called(run: &Run<Dormer>, called: &str) -> bool {

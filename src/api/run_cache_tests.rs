@@ -97,6 +97,13 @@ impl Store for LastRecords {
     }
 }
 
+/// A store without runs, and its cache.
+fn empty() -> (Arc<LastRecords>, RunCache) {
+    let store = Arc::new(LastRecords::default());
+    let cache = RunCache::new(Arc::clone(&store) as Arc<dyn Store>, Arc::default());
+    (store, cache)
+}
+
 /// Records of a machine's bring-up, oldest first, with its run.
 fn bring_up() -> (RunId, Vec<Vec<u8>>) {
     let text = include_str!("../../tests/histories/0.1/bring-up.jsonl");
@@ -112,8 +119,7 @@ fn bring_up() -> (RunId, Vec<Vec<u8>>) {
 
 #[tokio::test]
 async fn a_run_of_a_newer_build_is_read_once_and_its_state_of_before_is_not_shown() {
-    let store = Arc::new(LastRecords::default());
-    let cache = RunCache::new(Arc::clone(&store) as Arc<dyn Store>, Arc::default());
+    let (store, cache) = empty();
     let (run, records) = bring_up();
     store.put(&run, 1, &records[0]);
     assert_eq!(cache.all().await.expect("runs").len(), 1);
@@ -124,11 +130,7 @@ async fn a_run_of_a_newer_build_is_read_once_and_its_state_of_before_is_not_show
     for _ in 0..3 {
         assert!(cache.all().await.expect("runs").is_empty());
     }
-    assert_eq!(
-        store.read(),
-        std::slice::from_ref(&run),
-        "it is read, and told, once"
-    );
+    assert_eq!(store.read(), std::slice::from_ref(&run), "it is read once");
 
     store.put(&run, 3, &records[1]);
     assert_eq!(cache.all().await.expect("runs").len(), 1);
@@ -137,8 +139,7 @@ async fn a_run_of_a_newer_build_is_read_once_and_its_state_of_before_is_not_show
 
 #[tokio::test]
 async fn a_deleted_run_is_forgotten_also_beside_an_unreadable_one() {
-    let store = Arc::new(LastRecords::default());
-    let cache = RunCache::new(Arc::clone(&store) as Arc<dyn Store>, Arc::default());
+    let (store, cache) = empty();
     let (run, records) = bring_up();
     store.put(&run, 1, &records[0]);
     cache.all().await.expect("runs");

@@ -276,7 +276,7 @@ impl KeyedCluster {
                 "the hosts were changed, and writing the Secret {} failed: {failure}",
                 self.whole()
             ),
-            "run the same command again, and it goes on",
+            "run the same command again to continue",
         ))
     }
 }

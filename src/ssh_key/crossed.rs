@@ -12,7 +12,7 @@ use dormer_workers::watcher::logins::HostLogin;
 /// How to see who it was.
 pub(super) const WHO: &str = "kubectl get secret --show-managed-fields says who it was";
 
-/// Goes on after another client changed the Secret while the hosts got the new key. Where the keys are still those that
+/// Continues after another client changed the Secret while the hosts got the new key. Where the keys are still those that
 /// were `read`, they are written again. Otherwise the new key leaves the hosts that this command gave it.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub(super) async fn resolve(
     );
     // The same key: it is dormer's, so it stays on the hosts. No other key: it may become dormer's yet.
     if now.have(new) || now.are(read) {
-        let what_to_do = format!("{WHO}; run the same command again, and it goes on");
+        let what_to_do = format!("{WHO}; run the same command again to continue");
         return Err(Failure::refused(crossed, what_to_do));
     }
     // A host that took the key before has it from another person, or from an earlier run: it is named, and keeps it.

@@ -508,7 +508,7 @@ async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() 
             assert!(!permits(&file, &lost.public), "{when}");
         }
         crossed += u32::from(refused.to_string().contains("meanwhile"));
-        // Who won goes on, and ends it.
+        // The winner continues, and ends the rotation.
         let again = fleet.rotated(&won).await;
         assert!(again.good(), "{when}: {}", again.text());
         fleet.write_user_data(&won).await;

@@ -42,7 +42,7 @@ pub struct TooLong {
 }
 
 /// Sealing key with its cookie name. The name is derived from the key, because all ports of a host, and every dormer
-/// credential them, share their cookies.
+/// behind them, share their cookies.
 struct Key {
     seal: LessSafeKey,
     cookie: String,

@@ -98,10 +98,6 @@ pub(crate) async fn make_folder<H: Host>(host: &mut Session<H>, path: &str) -> R
 /// the target, so that it has its final rights from the start: a rename keeps them (MicrosoftDocs/win32
 /// FileIO/file-security-and-access-rights). Remains of an interrupted call are deleted first; the host lock guarantees
 /// that no other call writes them.
-///
-/// The new file lies beside its place, so it has the rights it is to keep from its first moment on: a rename keeps them
-/// (MicrosoftDocs/win32 FileIO/file-security-and-access-rights). What a cut call left there goes first; the host lock
-/// says that no other process is writing it now.
 pub(crate) async fn put<H: Host>(
     host: &mut Session<H>,
     path: &str,

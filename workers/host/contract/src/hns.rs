@@ -54,7 +54,7 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let attach = r#"{"SystemType":"Host","CompartmentId":1}"#;
     let rows = vec![
         Row::new(
-            "networks are told in an answer of success",
+            "an answer of success lists the networks",
             vec![],
             networks(),
             response("a list", vec![r#""Output":["#.into()], named(&name)),

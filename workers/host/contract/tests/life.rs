@@ -263,7 +263,7 @@ fn life(computer: &mut impl Computer, program: &[u8], name: &str) -> Vec<String>
     };
     let mut go = |computer: &mut _, what: &str, mode, seq, document: Option<&Document>| {
         let answer = Computer::call(computer, call(mode, seq, name), document);
-        // What the registry was told in the last seconds may be lost with the power: it is made again, or was there.
+        // Writes to the registry of the last seconds may be lost with the power. They are made again, or are there.
         match what {
             AFTER_A_POWER_CUT => assert!(answer.converged(), "{answer:#?}"),
             _ => lines.extend(lines_of(what, &answer)),

@@ -15,6 +15,7 @@ use dormer_testkit::{Wine, host_program, long, started, test_dir};
 use crate::{MANNERS, PROGRAMS, scope, wine};
 
 const PROGRAM: &str = r"C:\windows\dormer-host.exe";
+const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
 /// 1.2 MB, of 2^20 bytes each: every host gets it over SSH.
 const LARGEST: usize = 12 * (1 << 20) / 10;
 
@@ -77,7 +78,6 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
 /// What `.github/workflows/windows.yml` runs on a Windows, with the rows that Wine shows.
 #[test]
 fn the_rows_run_by_themselves_on_the_windows_that_they_are_about() {
-    const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
     let program = match host_program() {
         Ok(program) => program,
         Err(skipped) => dormer_testkit::skip!(skipped),
@@ -101,7 +101,6 @@ fn the_rows_run_by_themselves_on_the_windows_that_they_are_about() {
 /// The operation is a pause of an hour, as one would be that Windows does not end.
 #[test]
 fn an_operation_past_its_limit_is_answered_and_ends_the_whole_program() {
-    const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
     let program = match host_program() {
         Ok(program) => program,
         Err(skipped) => dormer_testkit::skip!(skipped),
