@@ -53,6 +53,7 @@ mod telemetry;
 mod tidy;
 mod tidy_causes;
 mod tidy_circles;
+mod tidy_docs;
 mod tidy_pages;
 mod tidy_paths;
 mod tidy_words;

@@ -16,7 +16,6 @@ use dormer_proto::{
 use futures::future::BoxFuture;
 use std::{sync::Arc, time::Duration};
 
-/// Answer of a store, boxed.
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Every method of every port, with boxed futures.
@@ -147,7 +146,6 @@ pub struct AnyPorts {
 
 // None of these is generic over the store, so that this package compiles the stores' futures and its callers do not.
 impl AnyPorts {
-    /// Ports of a store on NATS.
     #[must_use]
     pub fn nats(store: Arc<NatsStore>) -> Self {
         Self {

@@ -9,7 +9,6 @@ pub(crate) type HeadRow = (u64, u64, u64, u64);
 /// Mask of that bit, which no time uses.
 const QUIET: u64 = 1 << 63;
 
-/// Row of a head.
 pub(crate) fn head_row(
     revision: u64,
     seq: Seq,

@@ -21,7 +21,6 @@ const PAGE: usize = 500;
 pub struct RecordOf<'a> {
     /// Identity of the store.
     pub incarnation: Incarnation,
-    /// Run.
     pub run: &'a RunId,
 }
 

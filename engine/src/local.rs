@@ -382,11 +382,9 @@ pub struct Local<S, C = SystemClock> {
     pub inbox: Arc<LocalInbox>,
     /// Orders.
     pub tasks: Arc<LocalTasks>,
-    /// Alarms.
     pub alarms: Arc<LocalAlarms>,
     /// The time.
     pub clock: C,
-    /// Keys of the history.
     pub history_keys: Option<Arc<HistoryKeys>>,
 }
 

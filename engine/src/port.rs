@@ -11,7 +11,7 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Error of a store.
+/// Why a store gave no answer, by what its caller must do: try again, or stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It does not answer now. Try again later.
@@ -109,7 +109,6 @@ pub trait History: Send + Sync + 'static {
 /// Head of a run: the data that is readable without opening its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Run.
     pub run: RunId,
     /// Revision of its last record.
     pub revision: Revision,
@@ -222,7 +221,6 @@ pub trait Inbox: Send + Sync + 'static {
 /// Order to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderOut {
-    /// Task.
     pub task: TaskId,
     /// Attempt. Task and attempt identify the order.
     pub attempt: Attempt,
@@ -243,7 +241,6 @@ impl OrderOut {
 /// Task that ended without a report: its orders have no reader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedTask {
-    /// Task.
     pub task: TaskId,
     /// Name of the queue.
     pub class: &'static str,
@@ -260,7 +257,6 @@ pub struct EndedTask {
 ///   between its append and this call, one stays until a worker takes it: its report is late.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
-    /// Publishes orders.
     fn publish(&self, orders: Vec<OrderOut>)
     -> impl Future<Output = Result<(), StoreError>> + Send;
     /// Takes away the orders of ended tasks.
@@ -298,7 +294,6 @@ pub struct DeadLetter {
     pub id: u64,
     /// Run that it was for, if that is readable.
     pub run: Option<RunId>,
-    /// Reason.
     pub reason: String,
     /// Time.
     pub at: Timestamp,
@@ -330,7 +325,6 @@ pub trait DeadLetters: Send + Sync + 'static {
 /// stored, or its last one cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QuarantineNote {
-    /// Run.
     pub run: RunId,
     /// Stable code in `PascalCase`.
     pub code: String,
@@ -381,7 +375,7 @@ pub trait Quarantine: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Clock.
+/// Source of time of an engine. Decisions never read it: a record carries the time at which it was decided.
 pub trait Clock: Send + Sync + 'static {
     /// Present time.
     fn now(&self) -> Timestamp;
@@ -393,7 +387,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// System clock.
+/// Clock of this host, in milliseconds since 1970. It may jump when the host's time is set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -406,37 +400,24 @@ impl Clock for SystemClock {
 
 /// All ports as one type parameter.
 pub trait Ports: Send + Sync + 'static {
-    /// History port.
     type History: History;
-    /// History port for readers.
     type Reader: HistoryReader;
-    /// Inbox port.
     type Inbox: Inbox;
-    /// Task queue port.
     type Tasks: TaskQueue;
-    /// Alarms port.
     type Alarms: Alarms;
-    /// Dead-letter port.
     type Dead: DeadLetters;
-    /// Quarantine port.
     type Quarantine: Quarantine;
-    /// Clock port.
     type Clock: Clock;
-    /// The history.
     fn history(&self) -> &Self::History;
     /// The history, for readers.
     fn reader(&self) -> &Self::Reader;
-    /// The inbox.
     fn inbox(&self) -> &Self::Inbox;
     /// The task queue.
     fn tasks(&self) -> &Self::Tasks;
-    /// The alarms.
     fn alarms(&self) -> &Self::Alarms;
     /// The dead letters.
     fn dead(&self) -> &Self::Dead;
-    /// The quarantine.
     fn quarantine(&self) -> &Self::Quarantine;
-    /// The clock.
     fn clock(&self) -> &Self::Clock;
     /// Keys of the history. `None`: records have no MACs, and none is asked for.
     fn history_keys(&self) -> Option<&HistoryKeys> {

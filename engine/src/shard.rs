@@ -73,7 +73,7 @@ pub struct Counters {
     pub taken_away: u64,
 }
 
-/// Shard of an engine.
+/// One worker loop of an engine: it decides and stores the records of a fixed part of all runs, one turn at a time.
 pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     ports: Arc<P>,
     build: String,
@@ -106,7 +106,6 @@ impl<W: Workflow, P: Ports> Shard<W, P> {
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Shard with an observer.
     pub fn observed_by(
         ports: Arc<P>,
         build: impl Into<String>,

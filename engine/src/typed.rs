@@ -47,7 +47,6 @@ impl<S: History + HistoryReader + DeadLetters + Quarantine> OwnStore for S {}
 /// Error of a client's call. Each message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// No run has this id.
     #[error("there is no run {0}: start it first")]
     NoRun(RunId),
     /// The run has been started before.
@@ -69,7 +68,6 @@ pub enum ClientError {
     /// The workflow starts no run of this id.
     #[error("the workflow starts no run {0}: is it another workflow's?")]
     Foreign(RunId),
-    /// The reason is too long.
     #[error("the reason has more than {REASON_BYTES_MAX} bytes: shorten it")]
     ReasonTooLong,
     /// A record cannot be read: its run, and why.
@@ -332,7 +330,6 @@ fn takes<W: Workflow>(record: &Record<W>, request: &str) -> bool {
 /// Attempt of a task, as a worker gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job<T> {
-    /// The task.
     pub task: T,
     /// Its id. It is the same in every attempt: give it to the called service as the idempotency key. A task that is ordered
     /// anew after a reset has another one; where that may not happen twice, take the run's id.

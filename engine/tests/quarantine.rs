@@ -336,7 +336,6 @@ async fn put(inbox: &LocalInbox, messages: Vec<(RunId, Vec<u8>)>) {
     inbox.put(messages).await.expect("put");
 }
 
-/// The run as it is stored.
 async fn stored(site: &Site, key: &str) -> Run<Shop> {
     let bytes = site
         .store

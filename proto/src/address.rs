@@ -18,14 +18,10 @@ const IDENTITY_BYTES_MAX: usize = 128;
 /// Role that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Origin {
-    /// An engine.
     #[default]
     Engine,
-    /// A worker.
     Worker,
-    /// An approver.
     Approver,
-    /// The watcher.
     Watcher,
     /// A console, with the API.
     Console,
@@ -138,16 +134,13 @@ impl Kind {
 /// Address of an inbox message, without its origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Run that it is for.
     pub run: RunId,
-    /// Its kind.
     pub kind: Kind,
     /// Which of its kind: an object, a sender's signal, its answer, a task's attempt, a request. It is a token.
     pub identity: String,
 }
 
 impl Address {
-    /// Address of a message.
     #[must_use]
     pub fn of<F, O, S>(message: &InboxMessage<F, O, S>) -> Self {
         let (kind, identity) = match &message.body {

@@ -51,12 +51,11 @@ impl CheckName {
     }
 }
 
-/// Result of a check.
+/// What a check before a rollout found on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckResult {
     /// The check passed.
     Ok,
-    /// The check failed.
     Failed,
     /// The check could not be executed, which proves nothing about the node.
     NotChecked,
@@ -79,7 +78,6 @@ impl CheckResult {
 pub struct NodeCheck {
     /// Id of a [`CheckName`]; a newer worker may know more of them.
     pub check: String,
-    /// Its result.
     pub result: CheckResult,
     /// Finding, or the reason for its absence.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -36,7 +36,6 @@ pub struct Parts<'a> {
     pub schema: u16,
     /// Kind of the message.
     pub kind: &'a str,
-    /// Body.
     pub body: &'a [u8],
     /// MAC, if there is one.
     pub mac: Option<&'a str>,
@@ -98,7 +97,6 @@ pub enum DecodeError {
     Kind {
         /// Expected kind.
         want: &'static str,
-        /// Found kind.
         found: String,
     },
     /// The checksum does not match the body.

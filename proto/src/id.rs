@@ -173,7 +173,6 @@ impl fmt::Display for RunId {
 /// random: it is the de-duplication key, the idempotency key and the log key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// Run of the task.
     pub run: RunId,
     /// Record that ordered the task.
     pub seq: Seq,

@@ -38,7 +38,6 @@ impl MachineApi {
         Self::Host,
     ];
 
-    /// Its group.
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
@@ -48,7 +47,6 @@ impl MachineApi {
         }
     }
 
-    /// Its version.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -84,7 +82,6 @@ impl MachineApi {
 /// Machine object of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineRef {
-    /// Its namespace.
     pub namespace: String,
     /// Its name: for display and API paths, never an identity.
     pub name: String,
@@ -147,7 +144,6 @@ pub enum ChangeClass {
 /// Lease token on a Machine or Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TokenMark {
-    /// Token.
     pub token: LeaseToken,
     /// Whether it is open: destructive steps may be in progress.
     pub open: bool,
@@ -298,7 +294,6 @@ pub enum Task {
     },
     /// Write dormer's version (and the host key's pin) on the Node.
     MarkNode {
-        /// The Machine.
         machine: MachineRef,
         /// The Node's name.
         node: String,
@@ -313,11 +308,9 @@ pub enum Task {
     },
     /// Write "token N, open" on the Machine, then on the Node; the Node's patch also cordons it.
     OpenFence {
-        /// The Machine.
         machine: MachineRef,
         /// The Node, if there is one.
         node: Option<String>,
-        /// The lease.
         token: LeaseToken,
         /// A grant over the limit: refused if the Node read is Ready and schedulable.
         #[serde(rename = "marked")]
@@ -330,20 +323,15 @@ pub enum Task {
     },
     /// Write "token N, closed" on each of the same objects; the Node's patch restores the cordon as it was.
     CloseFence {
-        /// The Machine.
         machine: MachineRef,
         /// The Node, if there is one.
         node: Option<String>,
-        /// The lease.
         token: LeaseToken,
     },
     /// One short pass of evictions over the node's pods, after reading that the token is open.
     Evict {
-        /// The Machine.
         machine: MachineRef,
-        /// The Node.
         node: String,
-        /// The lease.
         token: LeaseToken,
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
@@ -388,9 +376,7 @@ pub enum Task {
     },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
-        /// The Machine.
         machine: MachineRef,
-        /// The lease.
         token: LeaseToken,
         /// Conditions that have to hold before it.
         #[serde(default, skip_serializing_if = "Guard::is_default")]
@@ -452,7 +438,6 @@ impl Task {
 /// Facts read from a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// `10.0.20348`.
     pub os_build: String,
     /// `Windows Server 2022 Datacenter`.
     pub os_name: String,
@@ -549,7 +534,6 @@ pub const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 pub enum Outcome {
     /// To [`Task::Probe`].
     Probed {
-        /// Facts of the host.
         facts: HostFacts,
         /// The key that the host showed.
         host_key: String,
@@ -579,7 +563,6 @@ pub enum Outcome {
         class: Option<ChangeClass>,
         /// What differs, at most [`NAMED_ITEMS_MAX`].
         differs: Vec<String>,
-        /// Facts of the host.
         facts: HostFacts,
         /// The key that the host showed.
         host_key: String,
@@ -601,12 +584,10 @@ pub enum Outcome {
     TornDown,
     /// To [`Task::ApproveCsr`]: approved, by dormer or by another approver.
     CsrApproved {
-        /// Which.
         csr: String,
     },
     /// To [`Task::ApproveCsr`]: it does not match. It stays pending, with an Event about the reason.
     CsrRefused {
-        /// Which.
         csr: String,
         /// The field that does not match, in one sentence.
         why: String,
@@ -626,7 +607,6 @@ pub enum Outcome {
     /// To [`Task::OpenFence`], and to [`Task::Evict`], [`Task::DeleteMachine`] or [`Task::TearDown`] under an open fence:
     /// nothing was done.
     FenceRefused {
-        /// Why.
         why: FenceRefusal,
         /// Finding for people; empty if `why` is sufficient.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -696,7 +676,6 @@ pub struct Owner {
     pub kind: String,
     /// Name of the owner in the Machine's namespace.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -788,7 +767,6 @@ pub struct MachineFact {
 pub struct NodeFact {
     /// Name of the Node, which need not be the Machine's.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// Condition Ready is True.
     pub ready: bool,
@@ -837,9 +815,7 @@ pub struct CsrFact {
 /// Fact for a machine's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
-    /// Its Machine.
     Machine(MachineFact),
-    /// Its Node.
     Node(NodeFact),
     /// A CSR that names its node.
     Csr(CsrFact),

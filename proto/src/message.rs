@@ -12,7 +12,6 @@ pub const REASON_BYTES_MAX: usize = 2_048;
 /// Order: a task for a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskOrder<T> {
-    /// Which task.
     pub task: TaskId,
     /// Which issue of it.
     pub attempt: Attempt,
@@ -163,7 +162,6 @@ pub fn cut_start(mut text: String) -> String {
 /// Report: a worker's answer to one attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport<O> {
-    /// Which task.
     pub task: TaskId,
     /// Which issue of it.
     pub attempt: Attempt,
@@ -201,13 +199,11 @@ impl Reporter {
 /// Receipt of a report, after which the worker stops repeating it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportReceipt {
-    /// Which task.
     pub task: TaskId,
     /// Which issue of it.
     pub attempt: Attempt,
     /// Who reported.
     pub worker: String,
-    /// Status of the report.
     pub fate: ReceiptStatus,
 }
 
@@ -229,7 +225,6 @@ pub enum ReceiptStatus {
 /// Heartbeat of an attempt: extends the claim, and carries progress for people. It is no input of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Which task.
     pub task: TaskId,
     /// Which issue of it.
     pub attempt: Attempt,
@@ -256,7 +251,6 @@ impl Message for Heartbeat {
 /// heartbeats, of which some may be lost. A reader that does not know it ignores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteCommand {
-    /// Its task.
     pub task: TaskId,
     /// Its attempt of that task.
     pub attempt: Attempt,
@@ -294,7 +288,6 @@ pub struct ObjectRef {
     pub cluster: String,
     /// Its kind: `Machine`, `Node`, `CertificateSigningRequest`.
     pub kind: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -312,9 +305,7 @@ pub struct Version {
 /// Observation of an object. It is level-triggered: it carries the present state, not what happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation<F> {
-    /// Object.
     pub object: ObjectRef,
-    /// Version.
     pub version: Version,
     /// Fact. `None`: the object is gone.
     pub fact: Option<F>,
@@ -354,7 +345,6 @@ pub enum Ask<S> {
 pub struct Signalled<S> {
     /// The sender.
     pub from: RunId,
-    /// Which of its signals.
     pub id: SignalId,
     /// Checksum of the record that sent it; the answer echoes it.
     pub issued: Sum,
@@ -367,7 +357,6 @@ pub struct Signalled<S> {
 pub struct SignalAnswer {
     /// The receiver, whose answer this is.
     pub from: RunId,
-    /// Which signal.
     pub id: SignalId,
     /// Echo of [`Signalled::issued`].
     pub issued: Sum,
@@ -409,7 +398,6 @@ pub enum Inbound<F, O, S> {
 /// Inbox message. Neither order nor uniqueness is promised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxMessage<F, O, S> {
-    /// Run that it is for.
     pub run: RunId,
     /// Store that it belongs to. `None`: it does not depend on one (a person's request).
     pub incarnation: Option<Incarnation>,

@@ -110,7 +110,6 @@ listed! {
         Evicting = "evicting",
         /// The Node is drained and stays so, at a person's request.
         Drained = "drained",
-        /// The Machine is deleted.
         Deleting = "deleting",
         /// The Machine has a deletionTimestamp and still exists.
         Vanishing = "vanishing",
@@ -188,7 +187,7 @@ impl MachinePhase {
 }
 
 listed! {
-    /// State of a rollout.
+    /// Whether a pool's rollout grants leases, and if not, why.
     pub enum RolloutState {
         /// Leases are granted.
         Open = "Open",
@@ -214,7 +213,6 @@ listed! {
         OpenToken = "open-token",
         /// Its Machine is being deleted.
         Deleting = "deleting",
-        /// It failed.
         Failed = "failed",
         /// Another client cordoned its Node.
         Cordoned = "cordoned",

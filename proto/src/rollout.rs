@@ -18,13 +18,11 @@ pub struct MemberReport {
     pub owner: Option<String>,
     /// When its Machine was created.
     pub created: Timestamp,
-    /// It has, or had, a Node.
     pub had_node: bool,
     /// It has, or had, a Node and is now not Ready, cordoned, Failed, being deleted, torn down, or carries an open token.
     pub unavailable: bool,
     /// It is Joined (and so may end a slot or a gap as a candidate).
     pub joined: bool,
-    /// It is Failed.
     pub failed: bool,
     /// Its Machine is being deleted.
     pub deleting: bool,
@@ -76,7 +74,6 @@ pub enum Signal {
     Withdraw,
     /// The holder has closed the token on every object, and returns the slot.
     Release {
-        /// Which.
         token: LeaseToken,
         /// Whether its Machine was deleted under the lease: then a replacement ends the slot.
         replaced: bool,
@@ -119,7 +116,6 @@ pub enum Signal {
 /// Machine in an owner's facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedMachine {
-    /// Its UID.
     pub uid: String,
     /// When it was created.
     pub created: Timestamp,
@@ -130,9 +126,7 @@ pub struct OwnedMachine {
 /// A MachineSet with its Machines: whether a replacement will come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerFact {
-    /// Its UID.
     pub uid: String,
-    /// Its name.
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
@@ -145,7 +139,6 @@ pub struct OwnerFact {
     /// Whether the cluster autoscaler changes its number of Machines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub autoscaled: bool,
-    /// Its Machines.
     pub machines: Vec<OwnedMachine>,
 }
 

@@ -35,7 +35,6 @@ impl ApiError {
         self.status
     }
 
-    /// The error and its remedy.
     pub fn what_and_remedy(&self) -> (&str, &str) {
         (&self.error, &self.what_to_do)
     }

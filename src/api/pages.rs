@@ -37,7 +37,6 @@ pub struct Request {
 /// Payload that this process can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownPayload {
-    /// Its version.
     pub version: String,
     /// Version of its kubelet.
     pub kubelet: String,

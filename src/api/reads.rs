@@ -61,13 +61,11 @@ impl Api {
         shown.map(Json).ok_or_else(absent)
     }
 
-    /// Run with this id.
     pub(super) async fn found(&self, run: &RunId) -> Result<SharedRun, ApiError> {
         let found = self.run_cache.one(run).await?;
         found.ok_or_else(|| ApiError::absent("run", run.as_str(), "dormer get runs"))
     }
 
-    /// Rollout of this pool.
     pub(super) async fn found_rollout(&self, pool: &str) -> Result<SharedRun, ApiError> {
         let absent = || ApiError::absent("rollout", pool, "dormer get rollouts");
         let run = rollout_run(pool).map_err(|_| absent())?;
@@ -81,7 +79,6 @@ pub(super) fn run_id(workflow: &str, key: &str) -> Result<RunId, ApiError> {
         .map_err(|error| ApiError::bad(error.to_string(), "name a run as WORKFLOW/KEY"))
 }
 
-/// Filter of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ListFilter {
     /// Includes runs that have ended.

@@ -54,7 +54,6 @@ impl Story {
         }
     }
 
-    /// Events of a record.
     pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<Event> {
         let events = record.events.iter();
         events.map(|event| self.event(event)).collect()

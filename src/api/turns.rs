@@ -139,7 +139,6 @@ mod tests {
         atomic::{AtomicU64, Ordering},
     };
 
-    /// Clock that a test sets.
     #[derive(Clone, Default)]
     struct SetClock(Arc<AtomicU64>);
 

@@ -151,7 +151,6 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     /// Characters that are to be left for the last column; columns are left out for them.
     const LAST_MIN: usize = 48;
 
-    /// Pool of the item, for `--pool`.
     fn pool(&self) -> Option<&str> {
         None
     }

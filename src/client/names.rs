@@ -31,9 +31,7 @@ pub struct Names {
 enum Named {
     /// A machine; also a rollout, where the command takes one.
     Machine { or_rollout: bool },
-    /// A Node.
     Node,
-    /// A pool.
     Pool,
     /// A version that the pool can go back to; of any pool, if none is named yet.
     Version { pool: Option<String> },

@@ -48,7 +48,6 @@ impl Output {
 
 /// Column of a table of `T`s.
 pub struct Column<T> {
-    /// Heading.
     pub heading: &'static str,
     /// Whether only wide tables show it.
     pub wide: bool,

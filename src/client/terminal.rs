@@ -129,7 +129,6 @@ pub(super) enum Style {
     Attention,
     /// Nothing special.
     Plain,
-    /// A heading.
     Heading,
 }
 

@@ -210,7 +210,6 @@ impl<'a> WatchView<'a> {
         }
     }
 
-    /// Follows a stream to its end.
     async fn follow(&mut self, body: &mut Incoming) -> StreamEnd {
         let mut parser = Parser::default();
         let mut ticks = tokio::time::interval(DRAW_EVERY);

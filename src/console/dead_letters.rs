@@ -8,7 +8,6 @@ use dormer_views::actions::REQUEUE;
 use dormer_views::run::DeadLetter;
 use maud::{Markup, html};
 
-/// Content of the page.
 pub(super) fn dead(dead_letters: &[DeadLetter]) -> PageContent {
     let main = html! {
         div.top { h1 { "Dead letters" } }

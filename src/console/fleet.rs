@@ -35,7 +35,6 @@ const AT_ONCE_MAX: usize = 500;
 /// Value of the query's `state` for machines that do not go on by themselves.
 const STUCK: &str = "stuck";
 
-/// Filter by state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum StateFilter {
     /// Machines that need a person.
@@ -86,7 +85,6 @@ pub(super) struct Filter {
     /// State, or `stuck` for machines that do not go on by themselves.
     #[serde(deserialize_with = "state_filter")]
     state: Option<StateFilter>,
-    /// Pool.
     #[serde(deserialize_with = "said")]
     pool: Option<String>,
     /// Version that the Node carries.
@@ -178,7 +176,6 @@ impl Filter {
     }
 }
 
-/// Content of the page.
 pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageContent {
     let mut all: Vec<Item> = snapshot
         .runs

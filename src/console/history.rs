@@ -37,7 +37,6 @@ impl Part {
         self.back == Some(true)
     }
 
-    /// Address of this part.
     fn address(self) -> String {
         let number = |it: Option<u64>| it.map(|it| it.to_string());
         let (before, episode) = (number(self.before), number(self.episode));

@@ -51,7 +51,6 @@ const SECTIONS: [(Section, &str, &str); 5] = [
     (Section::Settings, "Settings", "/settings"),
 ];
 
-/// Page with this content.
 pub(super) fn page(content: PageContent) -> Markup {
     html! {
         (DOCTYPE)
@@ -106,7 +105,6 @@ fn sure() -> Markup {
     }
 }
 
-/// Error page.
 pub(super) fn failed(error: &ApiError) -> PageContent {
     let (what, advice) = error.what_and_remedy();
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };

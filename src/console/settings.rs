@@ -8,7 +8,6 @@ use dormer_api::{Api, pages::KnownPayload, prerequisites, views};
 use dormer_views::rollout::Rollout;
 use maud::{Markup, html};
 
-/// Content of the page.
 pub(super) fn settings(api: &Api, snapshot: &Snapshot) -> PageContent {
     let names = views::names(&snapshot.runs);
     let pools: Vec<Rollout> = snapshot

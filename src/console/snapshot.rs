@@ -62,7 +62,6 @@ impl Snapshot {
             .collect()
     }
 
-    /// Run with this id.
     pub(super) fn run(&self, id: &RunId) -> Option<&SharedRun> {
         let at = self.runs.binary_search_by(|run| run.id.cmp(id)).ok()?;
         self.runs.get(at)

@@ -25,7 +25,6 @@ pub fn run(
     ))
 }
 
-/// Runs [`rebuild::run_rebuild`].
 #[must_use]
 pub fn run_rebuild(store: Arc<NatsStore>) -> BoxFuture<'static, Result<(), StoreError>> {
     Box::pin(rebuild::run_rebuild::<Dormer>(store))

@@ -6,7 +6,6 @@ use dormer_lint::Severity;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {

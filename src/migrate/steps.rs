@@ -43,7 +43,6 @@ const AT_WORK: [&str; 7] = [
     "NodeWithoutMachine",
 ];
 
-/// The steps.
 pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "wmco-at-rest",

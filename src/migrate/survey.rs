@@ -45,7 +45,6 @@ pub(super) const POOL: &str = "windows";
 /// Lease of dormer's watcher.
 const WATCHER: &str = "dormer-watcher";
 
-/// A Windows node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WindowsNode {

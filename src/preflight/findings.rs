@@ -20,7 +20,6 @@ const POOLS: &str = "windowspools.dormer.io";
 /// Definition of gMSA's credential specs.
 const GMSA: &str = "gmsacredentialspecs.windows.k8s.io";
 
-/// Finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
@@ -32,7 +31,6 @@ pub(super) struct Finding {
     pub(super) object: String,
     /// What is wrong.
     pub(super) message: String,
-    /// What to do.
     pub(super) what_to_do: String,
 }
 
@@ -59,7 +57,6 @@ impl Findings {
     }
 }
 
-/// Findings of a survey.
 pub(super) fn judge(survey: &Survey) -> Vec<Finding> {
     let mut found = Findings(Vec::new());
     for why in &survey.unread {
@@ -346,7 +343,6 @@ impl std::fmt::Display for Cidr {
     }
 }
 
-/// Text of a key of a Secret.
 fn secret_text(secret: &Value, key: &str) -> Option<String> {
     let encoded = secret["data"][key].as_str()?;
     String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()

@@ -38,7 +38,6 @@ pub(super) struct Report {
     pub(super) private: Vec<String>,
 }
 
-/// Written file.
 #[derive(Debug, Serialize)]
 pub(super) struct WrittenFile {
     pub(super) path: String,

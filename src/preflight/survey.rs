@@ -193,7 +193,6 @@ async fn read_operators(client: &Client, survey: &mut Survey) {
     }
 }
 
-/// Name of an object.
 pub(super) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -32,7 +32,6 @@ pub(super) enum Line {
     Beside,
 }
 
-/// Error of a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LineError {
     /// The line has no known form.

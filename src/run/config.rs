@@ -39,7 +39,6 @@ pub enum Store {
 /// Location of the SSH private key for Windows hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLocation {
-    /// In a file.
     File(PathBuf),
     /// In a Secret of this name.
     Secret(String),
@@ -76,7 +75,6 @@ pub struct Config {
     pub pool: String,
     /// SSH private key for Windows hosts.
     pub key: KeyLocation,
-    /// Port of SSH.
     pub ssh_port: u16,
     /// Tasks executed at once.
     pub slots: usize,

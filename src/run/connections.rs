@@ -41,7 +41,6 @@ impl Limited {
         Self::within(listener, Connections::default())
     }
 
-    /// `listener` with the limits of `connections`.
     pub(crate) fn within(listener: TcpListener, connections: Connections) -> Self {
         let connections = Arc::new(connections);
         Self {

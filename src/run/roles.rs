@@ -61,9 +61,7 @@ pub struct Parts<S, C, X> {
     pub executor: Arc<X>,
     /// Heartbeats for people.
     pub live: Arc<Live>,
-    /// Options of the engine.
     pub engine: engine::Options,
-    /// Options of the worker.
     pub worker: worker::Options,
 }
 

@@ -36,7 +36,6 @@ pub(super) struct KeyedCluster {
     pub(super) client: Client,
     /// dormer's namespace.
     pub(super) namespace: String,
-    /// Secret with the keys.
     pub(super) secret: String,
     /// Namespace where Machines read their user data.
     pub(super) machine_namespace: String,

@@ -156,11 +156,9 @@ pub(super) fn text(said: &str) -> String {
 /// What the words before say of the next one.
 #[derive(Debug, Clone, Copy)]
 enum ExpectedValue {
-    /// Nothing.
     Nothing,
     /// It may be a secret: people also write of keys and tokens.
     Perhaps,
-    /// It is a secret.
     Secret,
 }
 

@@ -31,7 +31,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 pub(crate) enum Signal {
     /// Spans.
     Traces,
-    /// Metrics.
     Metrics,
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Status of a role.
+/// Whether a role of this process works, as `/readyz` and `dormer_role_up` report it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "why", rename_all = "lowercase")]
 pub enum RoleStatus {

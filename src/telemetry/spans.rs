@@ -14,16 +14,13 @@ use dormer_proto::{
 use dormer_workflows::Dormer;
 use opentelemetry_semantic_conventions::trace::ERROR_TYPE;
 
-/// Span.
+/// A span to export. Its ids follow from run and record, so that every engine exports the same trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Id of its trace.
     pub trace: TraceId,
-    /// Id of the span.
     pub id: SpanId,
     /// Parent span. `None`: the root.
     pub parent: Option<SpanId>,
-    /// Name.
     pub name: String,
     /// Start, in milliseconds since 1970.
     pub from: u64,
@@ -74,7 +71,6 @@ impl Span {
     }
 }
 
-/// Trace id of an episode.
 pub(crate) fn trace(run: &Run<Dormer>, episode: Seq) -> TraceId {
     // A rollout's id contains only the pool's name, which is the same in many clusters.
     let began = (run.id.workflow() == ROLLOUT).then_some(run.began);

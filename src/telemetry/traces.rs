@@ -97,7 +97,6 @@ impl Traces {
         let _ = self.records.set(Arc::new(PortRecords(ports)));
     }
 
-    /// Sends spans.
     #[cfg(test)]
     pub(super) fn send(&self, spans: impl IntoIterator<Item = Span>) {
         self.exporter.send(spans);

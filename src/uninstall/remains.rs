@@ -48,8 +48,9 @@ pub(super) enum Write {
         namespace: Option<String>,
         name: String,
     },
-    /// The condition of a Node.
-    Condition { node: String },
+    Condition {
+        node: String,
+    },
     /// A whole object.
     Delete {
         resource: ApiResource,

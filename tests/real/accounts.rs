@@ -144,7 +144,6 @@ pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> b
     }
 }
 
-/// A token of an account in a namespace.
 pub(crate) async fn token(site: &Site, namespace: &str, account: &str) -> Speaker {
     Speaker::Token(granted(&site.world, namespace, account).await)
 }

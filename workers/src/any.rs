@@ -130,7 +130,6 @@ impl<X: Execute> ExecuteObject for X {
     }
 }
 
-/// Any executor.
 struct AnyExecutor(Arc<dyn ExecuteObject>);
 
 impl Execute for AnyExecutor {

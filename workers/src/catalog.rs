@@ -28,7 +28,6 @@ const RETIRED_MAX: usize = 64;
 pub struct InstalledVersion {
     /// The layered profile.
     pub profile: Arc<Profile>,
-    /// The payload.
     pub payload: Arc<Payload>,
     /// The cluster around its nodes.
     pub cluster_config: Arc<ClusterConfig>,

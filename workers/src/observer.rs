@@ -17,9 +17,7 @@ tokio::task_local! {
 /// The attempt that an operation belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptRef {
-    /// Which task.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: Attempt,
     /// The episode that the task belongs to.
     pub episode: Seq,
@@ -60,7 +58,6 @@ impl Operation {
 pub enum OperationEnd {
     /// Success.
     Done,
-    /// It failed.
     Failed,
     /// It was cancelled: by a limit, a newer attempt, or the end of the worker.
     CutOff,

@@ -56,7 +56,6 @@ pub enum PayloadError {
     /// A file cannot be read.
     #[error("{location}: {error}")]
     Io {
-        /// Which.
         location: String,
         /// Why not.
         error: io::Error,
@@ -83,7 +82,6 @@ enum PayloadSource {
 /// A payload: its manifest, and its files' bytes.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// Its manifest.
     pub manifest: Manifest,
     source: PayloadSource,
 }
@@ -173,7 +171,6 @@ impl<T: Read + Seek + Send> ReadSeek for T {}
 /// A manifest, the text that it was parsed from, and the text of its signature.
 #[derive(Debug, Clone)]
 pub struct SignedManifest {
-    /// The manifest.
     pub manifest: Manifest,
     /// Its text: the signed bytes.
     pub text: String,

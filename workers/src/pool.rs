@@ -113,9 +113,7 @@ pub struct Edges {
 /// Minor versions of the API servers that answered lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiServers {
-    /// The oldest.
     pub oldest: u32,
-    /// The newest.
     pub newest: u32,
 }
 

@@ -17,7 +17,6 @@ pub struct PortError(pub String);
 pub struct Claimed<C> {
     /// The adapter's own handle of the claim: a heartbeat extends it, and a receipt ends it.
     pub claim: C,
-    /// The order.
     pub order: Order,
 }
 

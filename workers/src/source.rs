@@ -37,7 +37,6 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<MachineApi>, kube::Err
     Ok(served)
 }
 
-/// The API resource of its machines.
 pub(crate) fn machines(api: MachineApi) -> ApiResource {
     let gvk = GroupVersionKind::gvk(api.group(), api.version(), api.kind());
     ApiResource::from_gvk(&gvk)

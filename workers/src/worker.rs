@@ -52,7 +52,6 @@ pub struct Options {
     pub time_factor: f64,
     /// Grace period for running attempts after the stop.
     pub grace: Duration,
-    /// Observer.
     pub observer: ObserverHandle,
 }
 

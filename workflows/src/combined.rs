@@ -23,9 +23,7 @@ pub enum State {
     /// Placeholder while a run is created. No stored run has it.
     #[default]
     None,
-    /// A machine.
     Machine(Box<machine::State>),
-    /// A rollout.
     Rollout(Box<rollout::State>),
 }
 

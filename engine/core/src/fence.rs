@@ -65,7 +65,6 @@ pub enum Verdict {
 /// Verdict on a message, and the answer to send once the verdict is final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Verdict.
     pub verdict: Verdict,
     /// Answer to its sender.
     pub answer: Option<Answer>,

@@ -16,7 +16,6 @@ pub enum HistoryEvent<W: Workflow> {
     Started,
     /// The world changed.
     Observed {
-        /// Object.
         object: ObjectRef,
         /// Version of the observation.
         version: Version,
@@ -29,11 +28,8 @@ pub enum HistoryEvent<W: Workflow> {
         seq: Seq,
         /// Index of the task in that record.
         ordinal: u16,
-        /// Attempt.
         attempt: Attempt,
-        /// Worker.
         worker: String,
-        /// Outcome.
         outcome: W::Outcome,
     },
     /// An attempt failed.
@@ -42,11 +38,8 @@ pub enum HistoryEvent<W: Workflow> {
         seq: Seq,
         /// Index of the task in that record.
         ordinal: u16,
-        /// Attempt.
         attempt: Attempt,
-        /// Worker.
         worker: String,
-        /// Failure.
         failure: Failure,
     },
     /// An alarm fired: every deadline at or before the record's time is due.
@@ -56,7 +49,6 @@ pub enum HistoryEvent<W: Workflow> {
     SignalTaken {
         /// The sender.
         from: RunId,
-        /// Id of the signal.
         id: SignalId,
         /// Checksum of the sender's record. Absent in records of earlier builds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +60,6 @@ pub enum HistoryEvent<W: Workflow> {
     SignalReceipted {
         /// Receiver.
         to: RunId,
-        /// Id of the signal.
         id: SignalId,
         /// Highest signal in the receiver's history, if that is one that this run has lost: the signal was not taken,
         /// and is sent again under a new id.
@@ -79,20 +70,17 @@ pub enum HistoryEvent<W: Workflow> {
     SignalRefused {
         /// Receiver.
         to: RunId,
-        /// Id of the signal.
         id: SignalId,
         /// Reason of the refusal.
         why: Refusal,
     },
     /// A person's request was accepted.
     Requested {
-        /// Id of the request.
         id: String,
         /// Name of the person.
         who: String,
         /// Reason in the person's words.
         why: String,
-        /// Signal of the request.
         signal: W::Signal,
     },
     /// A person reset the run to an earlier record.

@@ -11,7 +11,6 @@ pub struct Divergence<W: Workflow> {
     pub seq: Seq,
     /// Run that this build decides from its events.
     pub ours: Box<Run<W>>,
-    /// Run in the record.
     pub recorded: Box<Run<W>>,
 }
 

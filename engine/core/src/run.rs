@@ -29,7 +29,7 @@ pub struct TaskKey {
     pub ordinal: u16,
 }
 
-/// Phase of a task.
+/// What an open task waits for. A task that has ended is no longer in its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum TaskPhase {
     /// An attempt is ordered and not reported yet.
@@ -52,20 +52,16 @@ pub enum TaskPhase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct OpenTask<W: Workflow> {
-    /// Key of the task.
     pub key: TaskKey,
     /// Content of the task.
     pub body: W::Task,
-    /// Retry policy.
     pub policy: RetryPolicy,
     /// Time of the first order.
     pub first_at: Timestamp,
     /// Present attempt.
     pub attempt: Attempt,
-    /// Episode of the task.
     #[serde(default)]
     pub episode: Seq,
-    /// Phase of the task.
     pub phase: TaskPhase,
     /// Failure of the previous attempt. The task fails with it if its time runs out during the present attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +108,6 @@ impl<W: Workflow> OpenTask<W> {
 pub struct Outgoing<W: Workflow> {
     /// Receiver.
     pub to: RunId,
-    /// Id of the signal.
     pub id: SignalId,
     /// Checksum of the record that sent it. `None`: it is the run's last record.
     pub issued: Option<Sum>,
@@ -153,7 +148,6 @@ impl TakenSignal {
         self.id() == id && (self.issued.is_none() || self.issued == other.issued)
     }
 
-    /// Id of the signal.
     #[must_use]
     pub fn id(&self) -> SignalId {
         SignalId {
@@ -184,7 +178,6 @@ pub struct FactMark {
 /// Episode of a run, for people: a bring-up, an upgrade, a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Episode {
-    /// Kind of the episode.
     pub kind: String,
     /// First record, which identifies it within the run.
     pub seq: Seq,
@@ -201,13 +194,11 @@ pub struct Episode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Run<W: Workflow> {
-    /// Id of the run.
     pub id: RunId,
     /// Seq of its last record.
     pub seq: Seq,
     /// Time of its first record.
     pub began: Timestamp,
-    /// State of the workflow.
     pub state: W::State,
     /// Entry of that state.
     pub entered: Entered,

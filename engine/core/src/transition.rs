@@ -33,7 +33,6 @@ const TOO_MANY_DELAY_MS: u64 = 60_000;
 /// Effects to carry out once the record is stored. Each is safe to repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// Tasks to order.
     pub orders: Vec<TaskKey>,
     /// Signals to send, as (receiver, id).
     pub signals: Vec<(RunId, SignalId)>,

@@ -91,7 +91,6 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
 /// Context of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {
-    /// Run.
     pub run: &'a RunId,
     /// Seq of the record that is being written.
     pub seq: Seq,
@@ -104,7 +103,6 @@ pub struct Now<'a> {
 pub enum Sender {
     /// Another run.
     Run(RunId),
-    /// A person.
     Person {
         /// Name of the person.
         who: String,
@@ -120,21 +118,17 @@ pub enum Input<W: Workflow> {
     Started,
     /// A fact about the world changed; `None`: the object is gone.
     Observed {
-        /// Object.
         object: ObjectRef,
         /// Fact. `None`: the object is gone.
         fact: Option<W::Fact>,
     },
     /// A worker finished a task.
     Finished {
-        /// Task.
         task: W::Task,
-        /// Outcome.
         outcome: W::Outcome,
     },
     /// A task failed for good: there will be no further attempt.
     Exhausted {
-        /// Task.
         task: W::Task,
         /// Failure of the last attempt.
         failure: Failure,
@@ -143,16 +137,13 @@ pub enum Input<W: Workflow> {
     Fired(W::Timer),
     /// A signal arrived.
     Signalled {
-        /// Sender.
         from: Sender,
-        /// Signal.
         signal: W::Signal,
     },
     /// A signal of this run was refused.
     Refused {
         /// Receiver.
         to: RunId,
-        /// Signal.
         signal: W::Signal,
         /// Reason of the refusal.
         why: Refusal,
@@ -172,7 +163,6 @@ pub enum Command<W: Workflow> {
     FireNow(W::Timer),
     /// Start a timer of this many milliseconds. A timer of the same name restarts.
     StartTimer(W::Timer, u64),
-    /// Cancel a timer.
     CancelTimer(W::Timer),
     /// Send a signal to another run.
     Signal(RunId, W::Signal),

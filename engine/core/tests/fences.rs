@@ -425,7 +425,6 @@ fn a_repeated_signal_is_receipted_and_not_taken_again() {
     assert_eq!((to, answer.refused), (other(), None));
 }
 
-/// The answer to a signal.
 fn answered(answer: Option<Answer>) -> SignalAnswer {
     match answer {
         Some(Answer::Signal { answer, .. }) => answer,

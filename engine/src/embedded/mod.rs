@@ -72,7 +72,6 @@ pub enum OpenError {
     /// The folder cannot be created or read.
     #[error("cannot use the folder {folder}: {error}")]
     Folder {
-        /// Which.
         folder: PathBuf,
         /// Why.
         error: std::io::Error,
@@ -83,7 +82,6 @@ pub enum OpenError {
         disk, or mend it, and start again"
     )]
     Disk {
-        /// Which.
         file: PathBuf,
         /// Why.
         error: std::io::Error,
@@ -93,7 +91,6 @@ pub enum OpenError {
         "{file} is damaged or not a dormer store ({detail}); restore it from a dump, or use a new folder"
     )]
     Damaged {
-        /// Which.
         file: PathBuf,
         /// What redb says.
         detail: String,
@@ -112,7 +109,6 @@ pub enum OpenError {
     /// A newer dormer wrote it.
     #[error("{file} has layout {found}, but this build reads up to {LAYOUT}: use the newer dormer")]
     Newer {
-        /// Which.
         file: PathBuf,
         /// Its layout.
         found: u64,

@@ -39,9 +39,7 @@ const PAGE: usize = 1_000;
 /// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Runs checked.
     pub runs: usize,
-    /// Records checked.
     pub records: usize,
     /// Records of a newer build among them: intact as far as this build can tell.
     pub newer: usize,
@@ -52,7 +50,6 @@ pub struct Checked {
 /// Error of a dump or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Error of opening the store.

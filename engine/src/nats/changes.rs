@@ -37,7 +37,7 @@ pub struct PublishedState {
     pub mark: Mark,
 }
 
-/// Content of the stream.
+/// What the stream of changes holds, as read at the start of a publisher.
 #[derive(Debug, Clone, Default)]
 pub struct StreamContents {
     /// Messages by run.
@@ -49,7 +49,6 @@ pub struct StreamContents {
 /// State to publish, with the message that it replaces.
 #[derive(Debug, Clone)]
 pub struct StateUpdate {
-    /// Run.
     pub run: RunId,
     /// Record whose state it has.
     pub mark: Mark,

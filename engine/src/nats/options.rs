@@ -21,7 +21,6 @@ pub enum Synced {
     Always,
     /// Writes are synced at intervals.
     Lazy,
-    /// Unknown.
     Unknown,
 }
 
@@ -38,9 +37,7 @@ pub struct Options {
     pub sync: Sync,
     /// Monitoring page of the server (`http://host:8222`), which shows how it syncs.
     pub monitor: Option<String>,
-    /// Login.
     pub login: Login,
-    /// TLS.
     pub tls: Tls,
     /// Role in whose name messages are sent.
     pub origin: Origin,
@@ -56,7 +53,6 @@ pub enum OpenError {
     /// No connection.
     #[error("cannot connect to {servers}: {why}")]
     Connect {
-        /// Servers.
         servers: String,
         /// Error of the client.
         why: String,
@@ -109,7 +105,6 @@ pub enum OpenError {
     Server {
         /// Attempted operation.
         doing: String,
-        /// Error.
         why: String,
     },
 }

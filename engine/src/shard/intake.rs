@@ -116,7 +116,6 @@ pub struct DecodedDelivery<W: Workflow> {
 }
 
 impl<W: Workflow> DecodedDelivery<W> {
-    /// Decodes a delivery.
     #[must_use]
     pub fn open(delivery: Delivery) -> Self {
         Self {

@@ -11,7 +11,6 @@ use dormer_engine::{
 use dormer_proto::id::{Incarnation, Revision, RunId, Seq};
 use std::sync::Arc;
 
-/// The store.
 pub(crate) struct Awaited(pub(crate) Arc<EmbeddedStore>);
 
 impl Awaited {

@@ -38,7 +38,6 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Lays the ground.
     pub(crate) fn lay() -> Result<Self, Skipped> {
         let pid = std::process::id();
         let ground = Self {

@@ -17,7 +17,6 @@ pub const HISTORY_KEYS_FILE: &str = "history.keys";
 const FORMAT: &str = "1";
 /// Prefix of the data under a MAC, so that the MAC is valid for no other purpose.
 const DOMAIN: &[u8] = b"dormer record 1\0";
-/// Bytes of a key.
 const KEY_BYTES: usize = 32;
 
 /// Reason for which a record is not believed.

@@ -20,10 +20,8 @@ pub enum Login {
     User {
         /// Name of the user.
         user: String,
-        /// Password of the user.
         password: String,
     },
-    /// A token.
     Token(String),
     /// A credentials file (`.creds`: a JWT and its key).
     #[cfg(feature = "nats-creds")]
@@ -54,11 +52,10 @@ pub struct Tls {
     pub required: bool,
 }
 
-/// Error of connecting.
+/// Why there is no connection to NATS, and whether another try can help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot connect to {servers}: {why}")]
 pub struct ConnectError {
-    /// Servers.
     pub servers: String,
     /// Error of the client.
     pub why: String,

@@ -102,7 +102,6 @@ pub enum KeysError {
     /// A file cannot be read or written.
     #[error("{}: {why}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// Error of the system.
         why: std::io::Error,

@@ -13,7 +13,6 @@ pub enum Refusal {
     },
     /// Release of Windows that is not supported.
     Build {
-        /// `10.0.18362`.
         build: String,
         /// Name of the release.
         name: &'static str,
@@ -24,23 +23,19 @@ pub enum Refusal {
     },
     /// Build that neither the table nor the payload knows.
     UnknownBuild {
-        /// `10.0.29000`.
         build: String,
     },
     /// Supported build that the pool's payload is not for.
     PayloadBuild {
         /// Version of the payload.
         payload: String,
-        /// `10.0.26100`.
         build: String,
         /// Name of the release.
         name: &'static str,
-        /// Builds that it is for.
         for_builds: Vec<String>,
     },
     /// Supported build that cannot have a setting of the cluster or of the profile.
     Setting {
-        /// `10.0.17763`.
         build: String,
         /// Reason.
         why: String,
@@ -56,7 +51,6 @@ pub enum Refusal {
         payload: String,
         /// Name, lower case.
         platform: String,
-        /// Platforms that it is for.
         for_platforms: Vec<String>,
     },
 }

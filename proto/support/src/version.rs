@@ -43,7 +43,6 @@ impl Minor {
 pub struct OpenShift {
     /// OpenShift's version.
     pub version: Minor,
-    /// Its Kubernetes.
     pub kubernetes: Minor,
     /// Why it is not supported. `None`: it is.
     pub refused: Option<&'static str>,

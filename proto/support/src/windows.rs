@@ -186,7 +186,6 @@ pub const BAD_BUILDS: [BadBuild; 1] = [BadBuild {
 /// Certificate of Secure Boot whose end a server does not survive by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootCertificate {
-    /// Name.
     pub name: &'static str,
     /// Last day, as `2026-06-24`.
     pub ends: &'static str,

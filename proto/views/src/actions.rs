@@ -7,13 +7,11 @@ use dormer_proto::{machine, rollout, work::Signal};
 /// Kind of object that an action is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ActionTarget {
-    /// A machine.
     Machine,
     /// A pool's rollout.
     Rollout,
     /// A run of either workflow; the engine carries the action out.
     Run,
-    /// A dead letter.
     DeadLetter,
 }
 
@@ -282,7 +280,6 @@ pub const ROLLBACK: Action = Action {
     lease: Lease::Waits,
     danger: Some("its machines are changed, one after the other"),
 };
-/// End a rollback.
 pub const END_ROLLBACK: Action = Action {
     name: "end-rollback",
     on: ActionTarget::Rollout,
@@ -327,7 +324,6 @@ pub const ACTIONS: &[Action] = &[
     REQUEUE,
 ];
 
-/// Action with this name.
 #[must_use]
 pub fn action(on: ActionTarget, name: &str) -> Option<&'static Action> {
     ACTIONS

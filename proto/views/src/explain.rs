@@ -56,7 +56,6 @@ pub struct Explanation {
     pub kind: Option<OpenEnum<MachineKind>>,
     /// Name of the machine.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// State, with the phase.
     pub state: String,

@@ -21,7 +21,6 @@ listed! {
     pub enum MachineKind {
         /// OpenShift's Machine API.
         OpenShift = "Machine.machine.openshift.io",
-        /// Cluster API.
         ClusterApi = "Machine.cluster.x-k8s.io",
         /// A host of one's own.
         WindowsHost = "WindowsHost.dormer.io",
@@ -38,7 +37,7 @@ impl From<MachineApi> for MachineKind {
     }
 }
 
-/// A machine.
+/// A machine as the API shows it: its state, what it waits for, and what a person can do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
@@ -47,11 +46,8 @@ pub struct Machine {
     pub kind: Option<OpenEnum<MachineKind>>,
     /// The Machine's name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its UID.
     pub uid: String,
-    /// State.
     pub state: OpenEnum<MachineState>,
     /// Phase within the state.
     pub phase: OpenEnum<MachinePhase>,
@@ -86,7 +82,6 @@ pub struct Machine {
     pub expected_node: Option<String>,
     /// Address that SSH uses.
     pub address: Option<String>,
-    /// Its pool.
     pub pool: String,
     /// Zone of its cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,7 +332,6 @@ pub struct Refused {
     pub code: String,
     /// What is not supported, in a sentence.
     pub message: String,
-    /// What to do.
     pub what_to_do: String,
 }
 
@@ -449,7 +443,7 @@ pub struct Retried {
 }
 
 listed! {
-    /// Kind of a halt.
+    /// Who or what stops dormer from starting anything new on a machine.
     pub enum HaltKind {
         /// A person paused it.
         Paused = "paused",
@@ -463,7 +457,6 @@ listed! {
 /// Halt: dormer starts nothing new on the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Halt {
-    /// Kind of the halt.
     pub kind: OpenEnum<HaltKind>,
     /// Person and reason; null for the label.
     pub by: Option<String>,
@@ -499,7 +492,6 @@ impl Halt {
 /// List of machines, with prerequisites that dormer lacks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machines {
-    /// The items.
     pub items: Vec<Machine>,
     /// Prerequisites that dormer lacks, the one with the most waiting machines first.
     #[serde(default)]

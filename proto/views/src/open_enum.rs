@@ -23,7 +23,6 @@ impl<T: Listed> OpenEnum<T> {
         }
     }
 
-    /// Its id.
     pub fn id(&self) -> &str {
         match self {
             Self::Known(value) => value.id(),

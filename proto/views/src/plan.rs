@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 /// A pool's plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// The pool.
     pub pool: String,
     /// Its machines.
     pub items: Vec<MachinePlan>,
 }
 
 listed! {
-    /// Class of a change.
+    /// How much a change disturbs a machine, least first.
     pub enum ChangeClass {
         /// In place, without the lease.
         Live = "live",
@@ -71,7 +70,6 @@ pub struct MachinePlan {
 pub struct ItemChange {
     /// The item, such as `service:kubelet`.
     pub item: String,
-    /// Class of its change.
     pub class: OpenEnum<ChangeClass>,
     /// What differs.
     pub detail: String,
@@ -82,7 +80,6 @@ pub struct ItemChange {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The phase.
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub text: String,

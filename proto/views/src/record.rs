@@ -6,13 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 listed! {
-    /// Kind of an event.
+    /// What a record of a history is about.
     pub enum EventKind {
         /// The run began.
         Started = "started",
         /// The watcher saw an object, or that it is gone.
         Observed = "observed",
-        /// A task succeeded.
         TaskSucceeded = "task-succeeded",
         /// A task failed for good, or its attempts are used up.
         TaskFailed = "task-failed",
@@ -36,7 +35,6 @@ listed! {
 /// Event of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Of which kind.
     pub kind: OpenEnum<EventKind>,
     /// Name of the task, where it is about one.
     pub task: Option<String>,
@@ -124,7 +122,6 @@ impl Record {
 pub struct ShownRecord<'a> {
     /// The last of its records.
     pub record: &'a Record,
-    /// The first of its records.
     pub first: &'a Record,
     /// Number of its records.
     pub times: usize,
@@ -202,7 +199,6 @@ fn is_again(before: &Record, record: &Record) -> bool {
 pub struct History {
     /// Id of the run.
     pub run: String,
-    /// The items.
     pub items: Vec<Record>,
     /// Number of the first record of the next part; null at the end.
     pub next: Option<u64>,

@@ -8,13 +8,11 @@ use dormer_proto::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A rollout.
+/// A pool's rollout as the API shows it: its counts, its limits, and who holds the lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// Its pool.
     pub pool: String,
-    /// State.
     pub state: OpenEnum<RolloutState>,
     /// Machines enrolled.
     pub members: u64,
@@ -226,11 +224,9 @@ pub struct Gap {
 /// A MachineSet in numbers; a null is not known yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineSet {
-    /// Its name.
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u64,
-    /// Machines that it has.
     pub machines: Option<u64>,
     /// `status.readyReplicas`.
     pub ready: Option<u64>,

@@ -52,7 +52,6 @@ pub struct QuarantinedRun {
     pub run: String,
     /// Name for people, where its last record can be read.
     pub name: Option<String>,
-    /// Its quarantine.
     #[serde(flatten)]
     pub quarantine: Quarantine,
 }
@@ -219,7 +218,6 @@ pub struct RemoteCommand {
     pub number: u64,
     /// What it does.
     pub name: String,
-    /// The command line.
     pub line: String,
     /// Start.
     pub at: Moment,
@@ -258,6 +256,5 @@ pub struct DeadLetter {
 /// List, as every list endpoint answers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct List<T> {
-    /// The items.
     pub items: Vec<T>,
 }

@@ -48,7 +48,6 @@ pub struct Episode {
 pub struct Phase {
     /// State that the phase belongs to.
     pub state: OpenEnum<MachineState>,
-    /// The phase.
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub text: String,

@@ -30,7 +30,6 @@ pub enum ChangePart {
 /// What is usual for the time of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PhaseTiming {
-    /// The phase.
     pub phase: MachinePhase,
     /// Minutes after which its machine is slow, and after which it is stuck. `None`: the phase has no limit of its own.
     pub limits: Option<(u64, u64)>,

@@ -34,7 +34,7 @@ const RATE_LIMITED_USERS_MAX: usize = 1_024;
 /// Most characters of values that a caller sends about itself.
 const SAID_MAX: usize = 200;
 
-/// Target of the audit.
+/// Where the lines of the audit are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditTarget {
     /// Standard output.

@@ -38,7 +38,6 @@ pub struct PlanRenderer {
 }
 
 impl PlanRenderer {
-    /// Renderer of `catalog` in that cluster.
     pub fn new<C: Cluster>(catalog: Catalog, cluster: Arc<C>) -> Arc<Self> {
         let bootstrap: Box<Bootstraps> = Box::new(move || {
             let cluster = Arc::clone(&cluster);

@@ -42,7 +42,6 @@ pub(super) struct EventText {
 }
 
 impl EventText {
-    /// Namespace of the Event.
     pub(super) fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or(DEFAULT)
     }

@@ -48,7 +48,6 @@ pub(crate) struct RequestArgs {
     pub(super) to: ServerArgs,
 }
 
-/// Body of a request.
 #[derive(Debug, Serialize)]
 pub(super) struct RequestBody<'a> {
     pub(super) id: String,

@@ -124,7 +124,6 @@ pub(super) fn now(status: &RunStatus) -> Timestamp {
     Timestamp(since.0 + status.since_seconds.saturating_mul(1_000))
 }
 
-/// Sections of a machine.
 pub(super) fn of_machine(machine: &Machine) -> Vec<Section> {
     let now = now(&machine.status);
     vec![
@@ -332,7 +331,6 @@ fn halted(rollout: &Rollout, now: Timestamp) -> Option<String> {
     })
 }
 
-/// Section of a dead letter.
 pub(super) fn of_dead_letter(dead: &DeadLetter) -> Vec<Section> {
     // No time of the server is known, so times have no age.
     let section = Section::new("", Timestamp(0))

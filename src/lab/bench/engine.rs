@@ -213,7 +213,6 @@ async fn measure_on(
     Ok(figures(load, options, &spent, calibration))
 }
 
-/// Cost of the load.
 struct LoadCost {
     seconds: f64,
     cpu: f64,

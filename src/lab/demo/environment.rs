@@ -268,7 +268,6 @@ impl Environment {
         self.client.clone()
     }
 
-    /// Renderer of plans.
     fn renderer(&self) -> Arc<PlanRenderer> {
         let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default());
         PlanRenderer::new(self.catalog.clone(), Arc::new(kubernetes))

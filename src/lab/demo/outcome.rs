@@ -77,7 +77,6 @@ impl Outcome {
     }
 }
 
-/// Machines as a table.
 pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);

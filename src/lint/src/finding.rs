@@ -22,7 +22,6 @@ pub struct Finding {
     pub rule: &'static str,
     /// How bad it is.
     pub severity: Severity,
-    /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,

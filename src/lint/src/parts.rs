@@ -5,7 +5,6 @@ use dormer_profile::yaml_tree::{Key, Node, Position, Value};
 /// Part of a text between two document marks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part<'a> {
-    /// Its text.
     pub(crate) text: &'a str,
     /// Lines before it.
     pub(crate) lines: usize,

@@ -58,7 +58,6 @@ pub(crate) const FREE: [&str; 8] = [
 pub(crate) struct Callout {
     /// Bytes of the part that hold it, with the space before it.
     at: (usize, usize),
-    /// Its finding.
     pub(crate) finding: Finding,
 }
 
@@ -240,7 +239,6 @@ pub(crate) struct Indent {
     pub(crate) straightened: String,
     /// How places of that text become places of the original.
     pub(crate) shift: Shift,
-    /// Its finding.
     pub(crate) finding: Finding,
 }
 

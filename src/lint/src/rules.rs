@@ -12,7 +12,7 @@ pub enum Severity {
     Warning,
 }
 
-/// Rule.
+/// A rule of `dormer lint`, with the example that breaks it and the remedy, as `docs/lint.md` prints them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Name, as findings carry it.
@@ -36,7 +36,6 @@ pub struct Rule {
 pub enum About {
     /// Any text.
     Text,
-    /// MachineSets.
     MachineSet,
     /// MachineHealthChecks.
     HealthCheck,
@@ -65,7 +64,6 @@ impl About {
         Self::Workload,
     ];
 
-    /// Heading.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {

@@ -588,7 +588,6 @@ fn is_windows_image(image: &str) -> bool {
             .any(|it| tag.to_ascii_lowercase().contains(it))
 }
 
-/// Build of an image, by its tag.
 fn image_build(tag: &str) -> Option<&'static str> {
     let tag = tag.to_ascii_lowercase();
     let has = |word: &str| {

@@ -142,7 +142,6 @@ impl Metrics {
         self.registry.page()
     }
 
-    /// Registry of metrics.
     #[cfg(test)]
     pub(crate) fn registry(&self) -> &MetricsRegistry {
         &self.registry

@@ -28,7 +28,6 @@ const STORE: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// Metrics of an engine.
 pub(crate) struct EngineMetrics {
     transitions: LabelledCounter<2>,
     state_duration: LabelledHistogram<2>,
@@ -200,7 +199,6 @@ impl EngineMetrics {
     }
 }
 
-/// Metrics of a worker.
 pub(crate) struct WorkerMetrics {
     running: LabelledGauge<0>,
     wait: LabelledHistogram<1>,

@@ -31,7 +31,6 @@ use std::{
 /// allocates all series at registration; its own limit of 2,000 for each metric would cost 10 MB.
 const SERIES_MAX: [usize; 3] = [1, 250, 1_000];
 
-/// Value of a label.
 pub(crate) type LabelValue = Cow<'static, str>;
 
 /// Description of a metric for alerts, the dashboard and the documentation, which a test generates.
@@ -43,9 +42,7 @@ pub(crate) type LabelValue = Cow<'static, str>;
 pub(crate) struct RegisteredMetric {
     /// Name in a scrape; of a histogram without `_bucket`, `_sum`, `_count`.
     pub(crate) name: String,
-    /// Kind of the metric.
     pub(crate) kind: Kind,
-    /// Labels.
     pub(crate) labels: Vec<&'static str>,
     /// Roles whose processes show it.
     pub(crate) role: &'static str,
@@ -258,14 +255,12 @@ impl MetricReader for RegistryReader {
     }
 }
 
-/// Counter.
 pub(crate) struct LabelledCounter<const N: usize> {
     labels: [&'static str; N],
     counter: Counter<u64>,
 }
 
 impl<const N: usize> LabelledCounter<N> {
-    /// Adds `more`.
     pub(crate) fn add(&self, values: [LabelValue; N], more: u64) {
         self.counter.add(more, &attributes(self.labels, values));
     }
@@ -286,18 +281,15 @@ impl<const N: usize> Values<N> {
     }
 }
 
-/// Gauge.
 pub(crate) struct LabelledGauge<const N: usize> {
     values: Arc<Values<N>>,
 }
 
 impl<const N: usize> LabelledGauge<N> {
-    /// Sets the value.
     pub(crate) fn set(&self, values: [LabelValue; N], value: f64) {
         self.values.lock().insert(values, value);
     }
 
-    /// Adds `by`.
     pub(crate) fn add(&self, values: [LabelValue; N], by: f64) {
         *self.values.lock().entry(values).or_default() += by;
     }

@@ -151,7 +151,6 @@ pub enum End {
     Itself,
     /// Its count: dormer's next attempt succeeds, unless `xTIMES` orders more strikes.
     Count,
-    /// A person.
     Person,
 }
 
@@ -284,7 +283,6 @@ fn near(name: &str) -> String {
 /// One ordered fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultOrder {
-    /// Which.
     pub fault: Fault,
     /// At which step of a bring-up; none: at the first that there is.
     pub step: Option<String>,
@@ -355,7 +353,6 @@ impl std::str::FromStr for FaultOrder {
     }
 }
 
-/// A count in an order.
 fn counted(order: &str, count: &str) -> Result<u32, FaultError> {
     let bad = || FaultError::Count {
         order: order.to_owned(),

@@ -8,7 +8,6 @@ use rcgen::{
 /// A certificate and its private key, both PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
     /// The private key (PKCS #8).
     pub key: String,

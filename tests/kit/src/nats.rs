@@ -81,7 +81,6 @@ pub enum Login {
     User {
         /// The user's name.
         user: String,
-        /// The password.
         password: String,
     },
     /// The holder of the token.

@@ -16,7 +16,8 @@ pub struct Program {
 pub struct GoModule {
     /// The folder under `tests/servers`, which ends with the version.
     pub folder: &'static str,
-    /// Each program's name, and the package that it is built from.
+    /// Each program's name, and the package that it is built from. `./read` is a folder of the module, or, for all modules
+    /// that have none, of `tests/servers/shared`.
     pub programs: &'static [(&'static str, &'static str)],
     /// Further flags of the linker, for programs that would not know their version otherwise.
     pub linker_flags: &'static str,

@@ -29,7 +29,6 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
-    /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,

@@ -78,9 +78,11 @@ fn build(module: &GoModule, into: &Path) -> Result<()> {
     let raw = into.join("raw");
     std::fs::create_dir(&raw)?;
     let flags = format!("-s -w {}", module.linker_flags);
+    let overlay_file = into.join("overlay.json");
+    std::fs::write(&overlay_file, overlay(module)?.to_string())?;
     let mut go = go(module);
-    go.args(["build", "-trimpath", "-ldflags", &flags, "-o"])
-        .arg(&raw);
+    go.args(["build", "-trimpath", "-ldflags", &flags, "-overlay"]);
+    go.arg(&overlay_file).arg("-o").arg(&raw);
     go.args(module.programs.iter().map(|(_, package)| package));
     let output = go.output().context("Go is not installed")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -95,6 +97,7 @@ fn build(module: &GoModule, into: &Path) -> Result<()> {
         std::fs::rename(raw.join(made), into.join(name))?;
     }
     std::fs::remove_dir(&raw)?;
+    std::fs::remove_file(&overlay_file)?;
     Ok(())
 }
 
@@ -114,20 +117,52 @@ fn go_name<'a>(package: &'a str, module: &'a GoModule) -> &'a str {
         .unwrap_or(package)
 }
 
+/// The packages of a module that are written here, such as `read`.
+fn own_packages(module: &GoModule) -> impl Iterator<Item = &'static str> {
+    let packages = module.programs.iter().map(|(_, package)| package);
+    packages.filter_map(|package| package.strip_prefix("./"))
+}
+
+/// Folder of a package that is written here: in the module's, or in `tests/servers/shared` for all modules that have none.
+fn package_folder(module: &GoModule, package: &str) -> PathBuf {
+    let own = modules().join(module.folder).join(package);
+    if own.is_dir() {
+        return own;
+    }
+    modules().join("shared").join(package)
+}
+
+/// What `go build -overlay` reads: shared packages as if they were in the module's folder, so that they are built against
+/// its dependencies.
+fn overlay(module: &GoModule) -> Result<serde_json::Value> {
+    let mut replace = serde_json::Map::new();
+    for package in own_packages(module) {
+        let as_if = modules().join(module.folder).join(package);
+        for file in files_of(&package_folder(module, package))? {
+            let name = file.file_name().unwrap_or_default();
+            let target = file.canonicalize()?.display().to_string();
+            replace.insert(as_if.join(name).display().to_string(), target.into());
+        }
+    }
+    Ok(serde_json::json!({ "Replace": replace }))
+}
+
+/// The files in a folder, ordered by name.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("{} is missing", folder.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    files.sort();
+    Ok(files)
+}
+
 /// Sixteen hex digits that change with the module's files and with what is built of them.
 fn fingerprint(module: &GoModule) -> Result<String> {
-    let folder = modules().join(module.folder);
-    // The module's own files, and those of its packages that are built.
-    let packages = module.programs.iter().map(|(_, package)| package);
-    let own = packages.filter_map(|package| package.strip_prefix("./"));
-    let mut files = Vec::new();
-    for folder in std::iter::once(folder.clone()).chain(own.map(|package| folder.join(package))) {
-        let entries = std::fs::read_dir(&folder)
-            .with_context(|| format!("{} is missing", folder.display()))?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        files.extend(paths.filter(|path| path.is_file()));
+    let mut files = files_of(&modules().join(module.folder))?;
+    for package in own_packages(module) {
+        files.extend(files_of(&package_folder(module, package))?);
     }
-    files.sort();
     let mut hasher = Xxh3::new();
     for file in files {
         hasher.update(file.file_name().unwrap_or_default().as_encoded_bytes());

@@ -26,7 +26,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 /// Most retries after another process took the port between our check and sshd's bind.
 const PORT_TRIES: usize = 5;
 
-/// A kind of key.
+/// Algorithm of a host key, as `ssh-keygen` makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// What OpenSSH makes by default.
@@ -100,7 +100,6 @@ impl SshKey {
 /// How sshd is started.
 #[derive(Debug, Clone)]
 pub struct SshdOptions {
-    /// The kinds of its host keys.
     pub host_keys: Vec<KeyKind>,
     /// Public keys that may log in beside [`Sshd::key`].
     pub authorized: Vec<String>,

@@ -226,7 +226,6 @@ impl Ground {
         ground
     }
 
-    /// The pool.
     pub(crate) async fn pool(&self) {
         let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
             "metadata": {"name": "windows", "namespace": self.home},

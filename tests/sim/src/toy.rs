@@ -54,7 +54,6 @@ pub(crate) enum Signal {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Toy;
 
-/// The run `n`.
 pub(crate) fn id(n: u64) -> RunId {
     RunId::new("toy", &(n % RUNS).to_string()).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -21,7 +21,6 @@ pub(crate) fn state(name: &str) -> String {
     format!(r"{STATE}\{name}")
 }
 
-/// Path of the program with this SHA-256.
 pub fn program_path(sha256: &str) -> String {
     format!(
         r"{BIN}\dormer-host-{}.exe",

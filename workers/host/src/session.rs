@@ -138,7 +138,6 @@ impl<H: Host> Session<H> {
         })
     }
 
-    /// A number of the registry.
     pub(crate) async fn registry_number(&mut self, key: &str, name: &str) -> Result<Option<u32>> {
         Ok(match self.registry(key, name).await? {
             Some(Value::Number(number)) => Some(number),

@@ -30,14 +30,12 @@ pub enum Made {
         /// Whether all in it is ours.
         tree: bool,
     },
-    /// A file.
     File {
         /// Full path on the host.
         path: String,
         /// SHA-256 of the content that dormer wrote.
         sha256: String,
     },
-    /// A service.
     Service {
         /// Name of the service, not its display name.
         name: String,
@@ -142,7 +140,6 @@ pub struct Entry {
 /// Objects that the program created on a host, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The entries.
     pub entries: Vec<Entry>,
 }
 
@@ -193,7 +190,6 @@ pub(crate) struct PendingWork {
 /// Who holds the host lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
-    /// Its task.
     pub(crate) task: String,
     /// Present item.
     pub(crate) item: String,

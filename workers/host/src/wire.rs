@@ -87,12 +87,10 @@ impl<W: Write> Output<W> {
         let _ = to.write_all(bytes).and_then(|()| to.flush());
     }
 
-    /// A heartbeat.
     pub fn heartbeat(&self, sign: &HostHeartbeat) {
         self.write(format!("{sign}\r\n").as_bytes());
     }
 
-    /// The answer.
     pub fn answer(&self, answer: &Answer) {
         self.write(&frame::write(answer));
     }
@@ -128,7 +126,6 @@ pub struct ObservedHost<H> {
 }
 
 impl<H> ObservedHost<H> {
-    /// `host`, watched by `watch`.
     pub const fn new(host: H, watch: Watch) -> Self {
         Self { host, watch }
     }

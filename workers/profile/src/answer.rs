@@ -18,7 +18,6 @@ pub struct Answer {
     pub schema: u32,
     /// Task of the call.
     pub task: String,
-    /// Its attempt.
     pub attempt: u32,
     /// Mode of the call.
     pub mode: Mode,
@@ -95,7 +94,6 @@ pub struct Facts {
     /// Stored fence. `None`: dormer never changed this host.
     #[serde(default)]
     pub fence: Option<Fence>,
-    /// State of the feature `Containers`.
     pub containers: FeatureState,
     /// Whether Windows waits for a reboot.
     pub reboot_pending: bool,
@@ -125,7 +123,6 @@ pub struct Installed {
     pub section: crate::document::Section,
     /// Version it carries.
     pub version: String,
-    /// Task that installed it.
     pub task: String,
 }
 
@@ -134,7 +131,6 @@ pub struct Installed {
 pub struct Address {
     /// Interface index.
     pub interface: u32,
-    /// The address.
     pub ipv4: String,
     /// Whether its interface has the default route.
     pub default_route: bool,
@@ -143,11 +139,8 @@ pub struct Address {
 /// The last call that ended on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastCall {
-    /// Its task.
     pub task: String,
-    /// Its attempt.
     pub attempt: u32,
-    /// Its mode.
     pub mode: Mode,
     /// Whether it ended without a failure.
     pub ok: bool,

@@ -38,7 +38,6 @@ pub struct ClusterSnapshot {
     pub mirrors: Result<Vec<Mirrored>, String>,
     /// The pull secret, where there are mirrors.
     pub pull_secret: Result<(Revision, Credentials), String>,
-    /// The proxy.
     pub proxy: Result<Proxy, String>,
     /// Additional CAs, PEM.
     pub trusted_ca: Result<String, String>,

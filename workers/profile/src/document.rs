@@ -19,7 +19,6 @@ pub const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 /// The desired state of one host, for one section of its profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
-    /// [`DOCUMENT_SCHEMA`].
     pub schema: u32,
     /// Section of the profile.
     pub section: Section,
@@ -76,7 +75,7 @@ pub struct Fence {
     pub seq: u64,
 }
 
-/// Error of a document.
+/// Why a document is not sent to a host.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
     /// More than [`DOCUMENT_ITEMS_MAX`] items.

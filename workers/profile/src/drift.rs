@@ -11,7 +11,6 @@ use crate::{
 pub struct Difference {
     /// The item's id, for example `service:kubelet`.
     pub id: String,
-    /// Class of its change.
     pub change: ChangeClass,
     /// Difference in words for people; never a secret.
     pub detail: String,

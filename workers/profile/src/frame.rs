@@ -30,9 +30,7 @@ pub enum FrameError {
     /// Only the answers of other calls.
     #[error("the answer is for task {task}, attempt {attempt}")]
     OtherCall {
-        /// The task it is for.
         task: String,
-        /// The attempt it is for.
         attempt: u32,
     },
     /// The frame is intact, but this build cannot read its content.

@@ -38,14 +38,13 @@ pub enum ChangeClass {
 pub struct Item {
     /// Unique in its document, for example `file:C:\k\kubelet.exe` or `service:kubelet`.
     pub id: String,
-    /// Class of its change.
     pub change: ChangeClass,
     /// Content; its fields are beside `id`, and `kind` selects the variant.
     #[serde(flatten)]
     pub what: ItemKind,
 }
 
-/// Kinds of items.
+/// What an item keeps true on a host, with its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ItemKind {
@@ -179,7 +178,6 @@ pub struct Registry {
     pub key: String,
     /// Name of the value.
     pub name: String,
-    /// The value.
     pub value: RegistryValue,
     /// Only on a host whose address is static. Elsewhere the value is left alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -221,7 +219,6 @@ pub struct Service {
     pub name: String,
     /// Display name.
     pub display: String,
-    /// Description.
     pub description: String,
     /// The whole command line (`ImagePath`), quoted as Windows wants it.
     pub command: String,
@@ -273,7 +270,6 @@ pub struct FailureActions {
 pub struct Priority {
     /// File name of the executable, for example `kubelet.exe`.
     pub executable: String,
-    /// The class.
     pub class: PriorityClass,
 }
 
@@ -281,13 +277,9 @@ pub struct Priority {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PriorityClass {
-    /// `BELOW_NORMAL_PRIORITY_CLASS`.
     BelowNormal,
-    /// `NORMAL_PRIORITY_CLASS`.
     Normal,
-    /// `ABOVE_NORMAL_PRIORITY_CLASS`.
     AboveNormal,
-    /// `HIGH_PRIORITY_CLASS`.
     High,
 }
 
@@ -319,9 +311,7 @@ pub struct Firewall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
 }
 
@@ -344,7 +334,6 @@ pub struct Certificate {
 /// See [`ItemKind::HnsNetwork`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HnsNetwork {
-    /// Name of the network.
     pub name: String,
     /// Longest wait for it in milliseconds; then `HnsMissing`, to be tried again.
     pub wait_ms: u64,
@@ -360,7 +349,6 @@ pub struct HnsCreate {
     pub network_type: String,
     /// Its subnet, for example `10.132.1.0/24`.
     pub subnet: String,
-    /// Its gateway.
     pub gateway: String,
     /// Virtual subnet id, for `Overlay`.
     #[serde(default)]
@@ -372,7 +360,6 @@ pub struct HnsCreate {
 pub struct HnsEndpoint {
     /// The network it belongs to.
     pub network: String,
-    /// Name of the endpoint.
     pub name: String,
     /// As in [`File::users`]: services that know the endpoint by its address, and must be restarted after it was lost
     /// and made again (the HNS service restarts), even where the address is the same.
@@ -393,7 +380,6 @@ pub struct NetworkFile {
     /// The HNS endpoint asked, when the template needs its address.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// As in [`File::users`].
     #[serde(default)]
     pub users: Vec<String>,
 }
@@ -408,7 +394,6 @@ pub struct Route {
 /// See [`ItemKind::SteadyService`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyService {
-    /// The service.
     pub service: String,
     /// For how long its process id must stay the same, in milliseconds.
     pub steady_ms: u64,
@@ -478,7 +463,6 @@ pub struct OnlyCertificates {
 /// that it can be given back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DisabledService {
-    /// Its name.
     pub name: String,
 }
 

@@ -48,7 +48,6 @@ pub(crate) const RELEASES: [(&str, &str); 3] = [
 /// An object `KubeletConfig` of the machine config pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubeletConfig {
-    /// Its name.
     pub name: String,
     /// Its `spec.kubeletConfig`.
     pub settings: Value,

@@ -47,7 +47,6 @@ pub struct Manifest {
     /// repairs get it also afterwards.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub expires: String,
-    /// Its files.
     pub files: Vec<PayloadFile>,
 }
 
@@ -146,7 +145,6 @@ impl Manifest {
         Problems::check(wrong.collect())
     }
 
-    /// File of that name.
     pub fn file(&self, name: &str) -> Option<&PayloadFile> {
         self.files.iter().find(|file| file.name == name)
     }

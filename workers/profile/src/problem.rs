@@ -15,7 +15,6 @@ pub const PROBLEMS_MAX: usize = 50;
 pub struct Problem {
     /// Place: a path in the document such as `host.services.kubelet.depends[0]`, or a line.
     pub location: String,
-    /// Reason.
     pub reason: String,
 }
 
@@ -50,7 +49,6 @@ impl Problems {
         }
     }
 
-    /// One problem.
     pub fn one(location: impl Into<String>, reason: impl Into<String>) -> Self {
         Self(vec![Problem::new(location, reason)])
     }
@@ -73,7 +71,6 @@ impl Problems {
         Self::one(location, error.reason.as_str())
     }
 
-    /// The problems.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }

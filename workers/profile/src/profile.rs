@@ -223,7 +223,6 @@ pub struct EnvironmentSpec {
 pub struct RegistrySpec {
     /// Its key below `HKEY_LOCAL_MACHINE`, without the root.
     pub key: String,
-    /// Its name.
     pub name: String,
     /// `REG_DWORD`.
     pub dword: Option<u32>,
@@ -365,7 +364,6 @@ pub enum Content {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Part {
-    /// Always.
     Always(String),
     /// Under a condition.
     Maybe(MaybePart),
@@ -377,7 +375,6 @@ pub enum Part {
 pub struct MaybePart {
     /// When it is there.
     pub when: When,
-    /// Its text.
     pub text: String,
 }
 
@@ -498,7 +495,6 @@ impl Default for ServiceSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CommandWord {
-    /// Always.
     Always(String),
     /// Under a condition.
     Maybe(ConditionalWords),
@@ -510,7 +506,6 @@ pub enum CommandWord {
 pub struct ConditionalWords {
     /// When they are there.
     pub when: When,
-    /// The words.
     pub words: Vec<String>,
 }
 
@@ -559,13 +554,11 @@ pub struct Kubernetes {
     pub taints: Vec<Taint>,
 }
 
-/// A taint.
+/// A taint of the Node, as the kubelet registers it (core/v1 `Taint`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,

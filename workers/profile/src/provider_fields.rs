@@ -7,9 +7,7 @@
 
 /// A field, and the fields below it. None below it: its value is not looked into.
 pub struct Field {
-    /// Its name.
     pub name: &'static str,
-    /// The fields below it.
     pub below: &'static [Field],
 }
 

@@ -74,7 +74,6 @@ pub const EXAMPLE_PAYLOAD: &str = include_str!("builtin/example_payload.yaml");
 pub struct Inputs<'a> {
     /// The layered profile.
     pub profile: &'a Profile,
-    /// The payload.
     pub payload: &'a Manifest,
     /// The machine's and the cluster's values; see [`crate::variables::KNOWN`]. `PAYLOAD` and `PAYLOAD_DIR` are set
     /// by the rendering itself.

@@ -59,13 +59,10 @@ pub struct Setting {
     pub path: &'static [&'static str],
     /// The value that this row is about. `None`: any.
     pub value: Option<&'static str>,
-    /// First release.
     pub first: Option<Release>,
-    /// Last release.
     pub last: Option<Release>,
     /// What happens with another release.
     pub outside: &'static str,
-    /// Source.
     pub source: &'static str,
 }
 

@@ -8,13 +8,11 @@ use crate::document::Section;
 /// Variable that every profile may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltinVariable {
-    /// Its name.
     pub name: &'static str,
     /// The first section that may use it.
     pub from: Section,
     /// Whether it may have no value, and is then empty.
     pub optional: bool,
-    /// Meaning.
     pub meaning: &'static str,
 }
 

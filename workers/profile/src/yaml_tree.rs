@@ -12,7 +12,6 @@ use crate::yaml::{YamlError, from_str};
 /// Position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Position {
-    /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
@@ -50,7 +49,6 @@ impl Position {
 pub struct Node {
     /// Where it begins.
     pub position: Position,
-    /// The value.
     pub value: Value,
 }
 
@@ -63,9 +61,7 @@ pub enum Value {
     Bool(bool),
     /// Number, as its shortest text.
     Number(String),
-    /// Text.
     Text(String),
-    /// List.
     List(Vec<Node>),
     /// Map, in the order of the text.
     Map(Vec<(Key, Node)>),
@@ -76,7 +72,6 @@ pub enum Value {
 pub struct Key {
     /// Where it begins.
     pub position: Position,
-    /// Name.
     pub name: String,
 }
 

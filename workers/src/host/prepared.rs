@@ -31,7 +31,6 @@ pub(super) enum CloudTokenSent {
     Due,
     /// It has a new one, bound to this Node, which has to be replaced then.
     New {
-        /// UID of the Node.
         node_uid: String,
         /// When.
         due: Timestamp,

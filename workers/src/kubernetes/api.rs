@@ -113,7 +113,6 @@ impl KubernetesExecutor {
         Ok(found.filter(|found| found.uid().as_deref() == Some(machine.uid.as_str())))
     }
 
-    /// A Node by its name.
     pub(super) async fn node(&self, name: &str) -> Result<Option<Node>, Failure> {
         call_if_there("get", &format!("Node {name}"), self.node_api().get(name)).await
     }

@@ -81,7 +81,6 @@ pub fn other_installation<'a>(object: &'a impl ResourceExt, home: &str) -> Optio
     (!noted.is_empty() && noted != home).then_some(noted)
 }
 
-/// Text of a mark in [`FENCE`].
 #[must_use]
 pub fn fence_text(mark: TokenMark) -> String {
     format!(

@@ -288,7 +288,6 @@ impl NatsLink {
 pub enum WorkerEvent {
     /// An attempt is alive.
     Heartbeat(Heartbeat),
-    /// It ran a command.
     Ran(RemoteCommand),
 }
 

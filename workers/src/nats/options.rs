@@ -10,9 +10,7 @@ pub struct Options {
     pub servers: String,
     /// The prefix of subjects and streams; `dormer` by default.
     pub prefix: Option<String>,
-    /// Login.
     pub login: Login,
-    /// TLS.
     pub tls: Tls,
     /// Keys that sign and verify messages. `None`: they are not signed.
     pub keys: Option<Arc<Keys>>,

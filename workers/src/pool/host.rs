@@ -73,7 +73,6 @@ pub struct WindowsHostStatus {
     pub phase: Option<String>,
     /// Its address, and the names that it may have, in the form of a Machine's.
     pub addresses: Option<Vec<HostAddress>>,
-    /// Its Node.
     pub node_ref: Option<HostNode>,
     /// `Accepted`: whether it has an address, and is no other's host.
     #[schemars(with = "Option<Vec<HostCondition>>")]
@@ -81,23 +80,20 @@ pub struct WindowsHostStatus {
     pub conditions: Option<Vec<Value>>,
 }
 
-/// An address of the host.
+/// Address at which SSH reaches the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostAddress {
     /// `InternalIP`, `InternalDNS` or `Hostname`.
     pub r#type: String,
-    /// The address.
     pub address: String,
 }
 
-/// The Node of the host.
+/// What the Node object says about the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostNode {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 

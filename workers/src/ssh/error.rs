@@ -45,9 +45,7 @@ pub enum SshError {
         fingerprint(pinned)
     )]
     HostKey {
-        /// Address of the host.
         address: String,
-        /// The pinned key.
         pinned: String,
         /// The key that the host shows.
         shown: String,

@@ -15,7 +15,6 @@ pub struct Login<'a> {
     pub dialer: &'a Dialer,
     /// Limits of one connection.
     pub limits: Limits,
-    /// Its address.
     pub address: &'a str,
     /// User of the login: an administrator.
     pub user: &'a str,
@@ -48,7 +47,6 @@ pub enum RotationError {
         address: String,
         /// Cause.
         why: String,
-        /// The file.
         file: String,
         /// Why it stays.
         problem: String,

@@ -60,7 +60,6 @@ pub enum Signal<'a> {
 /// Command with its standard input and its limit of silence.
 #[derive(Debug, Clone)]
 pub struct Command<'a> {
-    /// The line.
     pub line: &'a str,
     /// Its standard input.
     pub input: Bytes,

@@ -16,11 +16,9 @@ const PAGE: u32 = 500;
 pub struct HostLogin {
     /// Name of its Machine, or of its WindowsHost.
     pub name: String,
-    /// Its Node.
     pub node: Option<String>,
     /// Its address; none while it is being made.
     pub address: Option<String>,
-    /// User of the login.
     pub user: String,
     /// Pinned host key; none until dormer reached it.
     pub pin: Option<String>,

@@ -96,7 +96,6 @@ pub(super) struct MessageWriter {
 }
 
 impl MessageWriter {
-    /// `rollout` is the run of `pool`.
     pub(super) fn new(beginning: EpochStart, pool: &str, rollout: RunId) -> Self {
         let live = beginning.live.iter().cloned().collect();
         Self {

@@ -31,7 +31,6 @@ pub(super) const ADDRESSES_MAX: usize = 32;
 pub(super) struct UnreadableObject {
     /// Where in the object.
     pub(super) field: &'static str,
-    /// Problem of the object.
     pub(super) problem: String,
 }
 

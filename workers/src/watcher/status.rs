@@ -11,7 +11,6 @@ const FAILING_MAX: Duration = Duration::from_secs(120);
 pub struct Source {
     /// The kind, with its group and namespace.
     pub what: String,
-    /// State of the source.
     pub state: SourceState,
 }
 

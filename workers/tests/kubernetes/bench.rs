@@ -220,7 +220,6 @@ impl Bench {
         gone.expect("it was there");
     }
 
-    /// Patches a Node.
     pub(crate) fn patch_node(&self, machine: &MachineRef, change: Value) {
         patch(
             &self.world,

@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 /// What runs would know, by the fences of the engine: a newer epoch wins, within one the larger resourceVersion.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KnownFacts {
-    /// By run, by object.
     pub(crate) runs: BTreeMap<String, BTreeMap<ObjectRef, (Version, Option<Fact>)>>,
     /// Every message, in order.
     pub(crate) messages: Vec<(String, Observation<Fact>)>,

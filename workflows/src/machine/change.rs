@@ -19,7 +19,6 @@ pub enum ChangeStrategy {
 /// Change that waits for the lease or is carried out under it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// How.
     pub how: ChangeStrategy,
     /// What differs, for people.
     pub differs: Vec<String>,

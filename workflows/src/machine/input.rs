@@ -20,7 +20,6 @@ pub(super) enum PhaseObservation {
         /// It was cordoned at the last observation and is not now.
         uncordoned: bool,
     },
-    /// Its Node is gone.
     NodeGone,
     /// The pool's settings were observed.
     Pool {

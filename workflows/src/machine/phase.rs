@@ -56,7 +56,6 @@ pub enum Phase {
     Marking,
 
     // Joined
-    /// Serves.
     Serving,
     /// Compares the host with its desired state.
     Checking,
@@ -69,7 +68,6 @@ pub enum Phase {
     ApprovalWait(Change),
     /// A change is refused, because no owner would replace the Machine.
     OwnerWait(Change),
-    /// A change waits for the lease.
     LeaseWait(Change),
     /// Changed and healthy: closes the fence.
     Closing,
@@ -195,7 +193,6 @@ impl Phase {
         )
     }
 
-    /// Phase that failed, and its failure.
     pub(super) fn failed(&self) -> Option<(&Self, &Failure)> {
         let Self::Failed { from, failure } = self else {
             return None;

@@ -118,7 +118,6 @@ pub const NODE_CHECKS_MAX: u64 = 30 * MINUTE;
 /// How long a removal waits for a Node that the API server does not show as this host's, in milliseconds.
 pub const LINK_MAX: u64 = 5 * MINUTE;
 
-/// Policy of a task.
 #[must_use]
 pub fn of(task: &Task) -> RetryPolicy {
     match task {

@@ -30,7 +30,6 @@ pub const ASKED: &str = "a person asked for it";
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// Its phase.
     pub phase: Phase,
     /// When it entered its phase. `None`: an older build wrote that record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +187,6 @@ pub struct Retried {
 /// Step that has failed and has not succeeded since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failing {
-    /// Phase that failed.
     pub phase: String,
     /// When it failed first.
     pub first: Timestamp,
@@ -304,7 +302,6 @@ pub enum Lease {
     None,
     /// The machine has requested it.
     Wanted,
-    /// It has it.
     Held {
         /// The fencing number.
         token: LeaseToken,

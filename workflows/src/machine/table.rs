@@ -52,29 +52,18 @@ pub enum Length {
 /// Kind of a task that a phase may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskKind {
-    /// [`Task::Probe`].
     Probe,
-    /// [`Task::Plan`].
     Plan,
     /// [`Task::Converge`], of either section.
     Converge,
-    /// [`Task::Reboot`].
     Reboot,
-    /// [`Task::MarkNode`].
     MarkNode,
-    /// [`Task::OpenFence`].
     OpenFence,
-    /// [`Task::Evict`].
     Evict,
-    /// [`Task::DeleteMachine`].
     DeleteMachine,
-    /// [`Task::TearDown`].
     TearDown,
-    /// [`Task::CloseFence`].
     CloseFence,
-    /// [`Task::FindNode`].
     FindNode,
-    /// [`Task::ForgetHost`].
     ForgetHost,
 }
 
@@ -275,7 +264,6 @@ const fn in_order() -> bool {
 const _: () = assert!(in_order(), "a row of PHASES is out of order");
 
 impl PhaseRow {
-    /// Row of a phase.
     #[must_use]
     pub fn of(phase: MachinePhase) -> &'static Self {
         &PHASES[phase as usize]

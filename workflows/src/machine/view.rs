@@ -23,9 +23,7 @@ pub struct View {
     pub api: MachineApi,
     /// The Machine's name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its UID.
     pub uid: String,
     /// Phase, and with it the state.
     pub phase: MachinePhase,
@@ -45,13 +43,10 @@ pub struct View {
     pub version: Option<String>,
     /// The version that it should carry.
     pub desired_version: Option<String>,
-    /// Its Node.
     pub node: Option<String>,
     /// Name that its Node is to have, until there is one.
     pub expected_node: Option<String>,
-    /// Its address.
     pub address: Option<String>,
-    /// Its pool.
     pub pool: String,
     /// The lease's token, while it holds it.
     pub token: Option<u64>,

@@ -26,7 +26,6 @@ const SHARED: [&str; 12] = [
 /// Trouble that stops every grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding<'a> {
-    /// The trouble.
     pub trouble: &'a NotCompared,
     /// Machines whose hosts cannot be compared because of it.
     pub uids: Vec<&'a Uid>,

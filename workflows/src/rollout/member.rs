@@ -22,9 +22,7 @@ pub enum Flag {
     HadNode = 1 << 4,
     /// It reported that it is unavailable.
     Unavailable = 1 << 5,
-    /// It is Joined.
     Joined = 1 << 6,
-    /// It is Failed.
     Failed = 1 << 7,
     /// It reports that it is being deleted; or it left, and is presumed gone.
     Deleting = 1 << 8,

@@ -126,7 +126,6 @@ pub struct Source {
 pub struct TargetPayload {
     /// Its version.
     pub payload: String,
-    /// Its terms.
     pub terms: Terms,
 }
 
@@ -214,7 +213,6 @@ pub enum Enrolment {
 /// A MachineSet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its UID.
     pub uid: Uid,
     /// Its name; empty: only members spoke of it.
     pub name: String,

@@ -21,7 +21,6 @@ impl Default for Uid {
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 impl Uid {
-    /// UID of this text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         uuid(text).map_or_else(|| Self::Text(text.into()), Self::Uuid)

@@ -98,7 +98,7 @@ pub struct Waiting {
     pub away: bool,
 }
 
-/// A slot.
+/// A machine that holds the lease, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotView {
     /// Its fencing number.
@@ -120,11 +120,9 @@ pub struct SlotView {
 /// A MachineSet in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetView {
-    /// Its name.
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
-    /// Machines that it has.
     pub machines: Option<u32>,
     /// `status.readyReplicas`.
     pub ready: Option<u32>,
@@ -132,7 +130,7 @@ pub struct SetView {
     pub available: Option<u32>,
 }
 
-/// A gap.
+/// A Machine that is gone and whose replacement does not serve yet, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapView {
     /// UID of the Machine that is missing.

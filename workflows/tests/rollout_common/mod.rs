@@ -343,7 +343,6 @@ fn spell_owned(machine: &OwnedMachine) -> String {
     )
 }
 
-/// A member that serves.
 pub(crate) fn serving() -> MemberReport {
     MemberReport {
         owner: Some(SET.into()),

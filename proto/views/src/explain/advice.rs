@@ -121,7 +121,6 @@ fn not_supported(machine: &Machine, refused: &Refused) -> Vec<Step> {
     vec![Step::outside(Outside::MakeRoom, say), deleted(machine)]
 }
 
-/// Steps of a machine that failed.
 fn failed(machine: &Machine) -> Vec<Step> {
     if machine.given_up() {
         return vec![deleted(machine)];

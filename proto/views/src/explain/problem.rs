@@ -53,7 +53,6 @@ pub struct MachineProblem {
 }
 
 impl MachineProblem {
-    /// Seconds for which the machine has it.
     pub fn seconds(&self, machine: &Machine) -> Option<u64> {
         let Moment(Timestamp(since)) = self.since?;
         Some(now(machine).0.saturating_sub(since) / 1_000)

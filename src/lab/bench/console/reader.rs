@@ -17,7 +17,6 @@ use std::{
 /// Time to wait for data before the reader checks whether it should stop.
 const PIECE: Duration = Duration::from_millis(200);
 
-/// Kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamKind {
     /// Fleet page: each event has the number of records in its snapshot.

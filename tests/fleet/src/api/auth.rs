@@ -21,7 +21,6 @@ pub struct User {
     pub name: String,
     /// `uid`; empty for most.
     pub uid: String,
-    /// `groups`.
     pub groups: Vec<String>,
 }
 
@@ -39,7 +38,6 @@ impl User {
         }
     }
 
-    /// A service account.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let of_namespace = format!("system:serviceaccounts:{namespace}");
         let user = format!("system:serviceaccount:{namespace}:{name}");
@@ -56,7 +54,6 @@ impl User {
         Self::service_account("kube-system", name)
     }
 
-    /// Anonymous user.
     pub fn anonymous() -> Self {
         let groups = vec!["system:unauthenticated".to_owned()];
         Self {
@@ -75,7 +72,6 @@ impl User {
 /// One rule of RBAC. Access reviews answer by it, and requests of confined users are checked with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The verb.
     pub verb: String,
     /// The resource, `machines`, or with its subresource, `machines/log`.
     pub resource: String,

@@ -7,7 +7,6 @@ pub struct Kind {
     pub group: &'static str,
     /// Version it is served in.
     pub version: &'static str,
-    /// `kind`.
     pub kind: &'static str,
     /// Plural name, as in paths.
     pub plural: &'static str,

@@ -10,12 +10,10 @@ use serde_json::Value;
 pub struct Key {
     /// Namespace; empty for cluster-wide kinds.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
 impl Key {
-    /// A key.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -84,9 +82,7 @@ pub trait Meta {
     fn uid(&self) -> &str;
     /// `metadata.resourceVersion` as a number; 0 if it is none.
     fn revision(&self) -> u64;
-    /// A label.
     fn label(&self, key: &str) -> Option<&str>;
-    /// An annotation.
     fn annotation(&self, key: &str) -> Option<&str>;
     /// Whether `metadata.deletionTimestamp` is set.
     fn deleting(&self) -> bool;

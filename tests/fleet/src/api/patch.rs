@@ -27,7 +27,6 @@ impl PatchKind {
         }
     }
 
-    /// The content type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Merge => "application/merge-patch+json",

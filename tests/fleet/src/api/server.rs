@@ -72,7 +72,6 @@ pub struct ListQuery {
 /// A list's answer.
 #[derive(Debug)]
 pub struct Listed {
-    /// The objects.
     pub items: Vec<Arc<Object>>,
     /// The store's revision.
     pub revision: u64,
@@ -121,7 +120,6 @@ impl DeleteOptions {
 pub enum Part {
     /// Everything but the status.
     Main,
-    /// The status.
     Status,
     /// A certificate request's conditions.
     Approval,
@@ -700,7 +698,6 @@ pub enum Deleted {
 }
 
 impl Deleted {
-    /// The object.
     pub fn object(&self) -> &Arc<Object> {
         match self {
             Self::Gone(object) | Self::Marked(object) => object,

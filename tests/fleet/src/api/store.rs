@@ -396,7 +396,6 @@ impl Tx<'_> {
         self.inner.table(store)?.objects.get(key)
     }
 
-    /// Lists objects.
     pub fn list(&self, store: &str, scope: &Scope<'_>) -> Vec<Arc<Object>> {
         self.inner
             .table(store)

@@ -46,7 +46,6 @@ pub struct WatchQuery {
 pub struct Change {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub kind: &'static str,
-    /// The object.
     pub object: Arc<Object>,
 }
 

@@ -51,7 +51,6 @@ impl Client {
         self.server.list(kind, query).items
     }
 
-    /// All objects of a kind.
     pub fn all(&self, kind: &Kind) -> Vec<Arc<Object>> {
         self.list(kind, &ListQuery::default())
     }

@@ -19,7 +19,7 @@ const SIGNERS: [&str; 3] = [
     "kubernetes.io/kube-apiserver-client",
 ];
 
-/// The signer.
+/// The approver and signer of kube-controller-manager.
 pub struct Signer {
     /// Its view of the cluster.
     pub client: Client,

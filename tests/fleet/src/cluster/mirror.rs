@@ -45,7 +45,6 @@ pub struct Outside {
     pub ca_pem: String,
     /// A client certificate that may do everything, PEM.
     pub cert_pem: String,
-    /// Its key, PEM.
     pub key_pem: String,
     /// The namespace of this world's Machines.
     pub machines: String,

@@ -9,7 +9,6 @@ use super::body::Body;
 use super::computer::Host;
 use super::path::WinPath;
 
-/// The file.
 pub const KEY_FILE: &str = r"C:\ProgramData\ssh\administrators_authorized_keys";
 /// How user data says that it runs at each boot, and not at the first one only.
 const AT_EACH_BOOT: &str = "<persist>true</persist>";

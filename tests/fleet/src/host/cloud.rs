@@ -80,7 +80,6 @@ impl Network {
 struct Inner {
     hosts: BTreeMap<String, Arc<Host>>,
     linux: BTreeMap<String, Instance>,
-    /// Counts of hosts that are gone.
     gone: Vec<(String, HostCounts)>,
     addresses: u32,
 }

@@ -13,7 +13,6 @@ pub const EXECUTIONS_MAX: usize = 4_096;
 pub struct Execution {
     /// Task id that the program received.
     pub task: String,
-    /// Its attempt.
     pub attempt: u32,
     /// `probe`, `plan`, `apply`, `remove`, `reboot`, `adopt`.
     pub mode: &'static str,
@@ -35,11 +34,9 @@ pub struct HostCounts {
     pub remote_commands: u64,
     /// PowerShell processes that SSH started: shells, commands and SFTP under a PowerShell shell.
     pub powershell_starts: u64,
-    /// SFTP sessions.
     pub sftp_sessions: u64,
     /// Files opened for writing.
     pub uploads: u32,
-    /// Bytes uploaded.
     pub bytes_uploaded: u64,
     /// Unknown commands: drift between product and simulation.
     pub unknown_commands: u64,

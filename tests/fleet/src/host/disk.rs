@@ -25,7 +25,6 @@ pub enum DiskError {
     /// `ERROR_FILE_NOT_FOUND` (2) or `ERROR_PATH_NOT_FOUND` (3).
     #[error("the system cannot find the path specified")]
     NotFound,
-    /// `ERROR_ACCESS_DENIED` (5).
     #[error("access is denied")]
     AccessDenied,
     /// `ERROR_SHARING_VIOLATION` (32).
@@ -37,7 +36,6 @@ pub enum DiskError {
     /// `ERROR_DIR_NOT_EMPTY` (145).
     #[error("the directory is not empty")]
     NotEmpty,
-    /// `ERROR_DISK_FULL` (112).
     #[error("there is not enough space on the disk")]
     Full,
     /// A handle that is not open, or not open for this.
@@ -53,7 +51,6 @@ pub enum DiskError {
 pub enum Entry {
     /// A folder.
     Directory,
-    /// A file.
     File {
         /// Its content.
         body: Arc<Body>,
@@ -84,7 +81,6 @@ pub struct Stat {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Access {
-    /// For reading.
     pub read: bool,
     /// For writing.
     pub write: bool,
@@ -225,7 +221,6 @@ impl Disk {
         }
     }
 
-    /// [`Disk::read`] by a path as text.
     pub fn read_text_path(&self, path: &str) -> Result<Arc<Body>, DiskError> {
         self.read(&WinPath::absolute(path).map_err(|_| DiskError::NotFound)?)
     }

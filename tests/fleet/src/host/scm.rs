@@ -90,7 +90,6 @@ impl ScmError {
 pub struct Entry {
     /// Its configuration.
     pub config: Service,
-    /// Its state.
     pub state: ServiceState,
     /// Its process while it has one. A stopped service may have one for some seconds more.
     pub pid: Option<u32>,

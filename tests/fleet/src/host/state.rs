@@ -9,10 +9,9 @@ use tokio::time::Instant;
 use super::disk::Disk;
 use super::scm::Scm;
 
-/// An HNS network.
+/// A network of the host network service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HnsNetwork {
-    /// Its subnet.
     pub subnet: String,
     /// The host's address in it.
     pub management_ip: String,

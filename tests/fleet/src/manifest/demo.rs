@@ -39,7 +39,6 @@ pub struct SshKey {
     pub public_line: String,
 }
 
-/// A Secret.
 pub fn secret(namespace: &str, name: &str, data: &[(&str, &str)]) -> Value {
     let entry =
         |(key, value): &(&str, &str)| ((*key).to_owned(), json!(BASE64_STANDARD.encode(value)));

@@ -44,7 +44,6 @@ const STAYS: Duration = Duration::from_secs(1_800);
 /// How it runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its namespace.
     pub namespace: String,
     /// Rules that are switched off.
     pub off: Vec<Rule>,
@@ -113,7 +112,6 @@ impl Wmco {
         })
     }
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -5,11 +5,9 @@ use crate::api::Grant;
 
 /// The commit of openshift/windows-machine-config-operator in which the rules were read (WMCO 11.0.0).
 pub const COMMIT: &str = "0be4b9cc";
-/// Its Deployment.
 pub const DEPLOYMENT: &str = "windows-machine-config-operator";
 /// Its leader's lock.
 pub const LOCK: &str = "windows-machine-config-operator-lock";
-/// Its account.
 pub(super) const ACCOUNT: &str = "windows-machine-config-operator";
 /// The account of its daemons on hosts.
 pub(super) const WICD: &str = wicd::SERVICE;
@@ -32,7 +30,6 @@ pub enum Rule {
 /// A rule, where it was read, and the test that fails without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Which.
     pub rule: Rule,
     /// What it does, for people.
     pub what: &'static str,

@@ -49,7 +49,6 @@ pub struct OutsideWorld {
     pub record: Record,
     /// What trouble is ordered.
     pub faults: Faults,
-    /// The hosts.
     pub hosts: Hosts,
     /// The keys that open them.
     pub ssh_key: SshKey,

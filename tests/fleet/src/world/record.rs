@@ -19,14 +19,11 @@ pub const ENTRIES_MAX: usize = 1_000_000;
 pub enum Happened {
     /// A node became able to serve: Ready, schedulable, not deleted.
     NodeAvailable {
-        /// The Node.
         node: String,
     },
     /// A node that served stopped serving.
     NodeUnavailable {
-        /// The Node.
         node: String,
-        /// Why.
         why: Unavailable,
         /// The user whose request did it; `None` when it happened by itself.
         by: Option<String>,
@@ -94,7 +91,6 @@ pub enum Happened {
         /// UID of the host's Machine.
         machine: String,
     },
-    /// A fault struck.
     FaultStruck {
         /// Its name.
         fault: &'static str,
@@ -165,7 +161,6 @@ pub struct Tally {
     pub sftp_sessions: u64,
     /// Kubelets started on a host that had run one before.
     pub kubelet_restarts: u64,
-    /// Pods evicted.
     pub pods_evicted: u64,
     /// Pods deleted without asking a budget.
     pub pods_deleted: u64,
@@ -358,7 +353,6 @@ impl Record {
         inner.count();
     }
 
-    /// Which node a Machine has.
     pub fn node_of(&self, machine: &str, node: &str) {
         let mut inner = self.lock();
         if inner.nodes_of.get(machine).is_none_or(|n| n != node) {

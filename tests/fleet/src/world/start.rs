@@ -149,7 +149,6 @@ pub enum WorldError {
 
 /// A running world. Dropping it ends it.
 pub struct World {
-    /// The API server.
     pub api: ApiServer,
     /// What time it is.
     pub clock: WorldClock,
@@ -421,7 +420,6 @@ impl World {
         self.stop.cancel();
     }
 
-    /// All objects of a kind.
     pub fn all(&self, kind: &kinds::Kind) -> Vec<Arc<Object>> {
         self.api.list(kind, &crate::api::ListQuery::default()).items
     }

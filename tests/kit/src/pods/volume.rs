@@ -167,7 +167,6 @@ pub(super) fn data(
     data.map(decode).collect::<Result<_>>().map(Some)
 }
 
-/// The value of a field of the pod, by its path.
 pub(super) fn field(pod: &Value, path: &str) -> Result<String> {
     let known = [
         "metadata.name",

@@ -68,7 +68,6 @@ pub enum Needs {
 /// An operation before or after the one that a row is about.
 #[derive(Debug)]
 pub struct Expected {
-    /// The operation.
     pub operation: Operation,
     /// Expected result.
     pub wanted: Wanted,

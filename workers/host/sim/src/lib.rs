@@ -380,7 +380,6 @@ impl SimulatedHost {
         key.insert(name.to_lowercase(), (name.to_owned(), value));
     }
 
-    /// A value of the registry.
     pub fn registry(&self, key: &str, name: &str) -> Option<Value> {
         let key = self.registry.get(&key.to_lowercase())?;
         key.get(&name.to_lowercase())
@@ -506,12 +505,10 @@ impl SimulatedHost {
             .push_back(answer.map_err(WinError::new));
     }
 
-    /// State of a feature.
     pub fn feature(&self, name: &str) -> Option<DismState> {
         self.features.get(&name.to_lowercase()).copied()
     }
 
-    /// Sets the state of a feature.
     pub fn set_feature(&mut self, name: &str, state: DismState) {
         self.features.insert(name.to_lowercase(), state);
     }

@@ -22,7 +22,6 @@ pub(crate) struct SimulatedNetwork {
     persistent: bool,
 }
 
-/// An HNS endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HnsEndpoint {
     id: String,

@@ -42,7 +42,6 @@ const NAMES: [&str; 2] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Blob {
-    /// Media type.
     pub(super) media_type: String,
     /// `sha256:` and 64 digits.
     pub(super) digest: String,

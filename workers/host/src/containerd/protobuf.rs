@@ -27,14 +27,12 @@ impl ProtobufMessage {
         }
     }
 
-    /// Bytes, or a message in a message.
     pub(super) fn bytes(&mut self, field: u64, value: &[u8]) {
         self.varint(field << 3 | BYTES);
         self.varint(value.len() as u64);
         self.0.extend(value);
     }
 
-    /// A text.
     pub(super) fn text(&mut self, field: u64, value: &str) {
         self.bytes(field, value.as_bytes());
     }

@@ -244,7 +244,6 @@ impl Read for &mut Containerd {
     }
 }
 
-/// A tar of files.
 fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, bytes) in files {

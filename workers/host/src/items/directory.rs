@@ -17,9 +17,7 @@ use dormer_profile::answer::FailureCode;
 
 /// Object at a folder's path.
 pub(crate) enum CurrentState {
-    /// Nothing.
     Nothing,
-    /// A folder.
     Folder(Option<Security>),
     /// A file, or a link.
     Else(&'static str),

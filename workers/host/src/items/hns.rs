@@ -154,7 +154,6 @@ pub(crate) async fn network<H: Host>(run: &mut Run<H>, name: &str) -> Result<Opt
     Ok(all.into_iter().find(|network| same(&network.name, name)))
 }
 
-/// The endpoint of a name.
 pub(crate) async fn endpoint<H: Host>(run: &mut Run<H>, name: &str) -> Result<Option<Endpoint>> {
     let all: Vec<Endpoint> = all(run, "/endpoints").await?;
     Ok(all.into_iter().find(|endpoint| same(&endpoint.name, name)))

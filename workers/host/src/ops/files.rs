@@ -63,11 +63,8 @@ ask! {
     /// Refuses with 80 (exists), 3, 5, 112 or 39 (disk full), 225, 13 (`ERROR_INVALID_DATA`: the staged file is no whole
     /// gzip file), 2 (the staged file is not there: `text` begins with its path).
     FileWriteNew, "file_write_new", changes, |_| CONTENT_MS, {
-        /// The path of the new file.
         path: String,
-        /// Its content.
         source: Source,
-        /// Its rights.
         rights: Rights,
     } -> Digest;
 
@@ -126,7 +123,6 @@ ask! {
     DirectoryCreate, "directory_create", changes, |_| QUICK_MS, {
         /// Full path on the host.
         path: String,
-        /// Its rights.
         rights: Rights,
     } -> ();
 

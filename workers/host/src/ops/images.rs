@@ -10,7 +10,6 @@ ask! {
     ImageRead, "image_read", reads, |_| QUICK_MS, {
         /// The pipe, with its whole name.
         pipe: String,
-        /// Name of the image.
         name: String,
     } -> Option<String>;
 
@@ -18,9 +17,7 @@ ask! {
     ///
     /// Refuses with 2, 3, 32, 13 (no such archive, or no such image in it).
     ImageArchiveRead, "image_archive_read", reads, |_| CONTENT_MS, {
-        /// Path of the archive.
         path: String,
-        /// Name of the image.
         name: String,
     } -> String;
 
@@ -29,9 +26,7 @@ ask! {
     ///
     /// Refuses as [`ImageRead`] and [`ImageArchiveRead`].
     ImageImport, "image_import", changes, |_| 900_000, {
-        /// The pipe.
         pipe: String,
-        /// Name of the image.
         name: String,
         /// Path of the archive.
         path: String,

@@ -109,7 +109,6 @@ macro_rules! operations {
             /// Names of all operations, in the order of this page.
             pub const NAMES: &'static [&'static str] = &[$($text),*];
 
-            /// Its name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => $text,)* }
             }
@@ -232,7 +231,6 @@ pub struct Step {
 pub struct Request {
     /// Activity that it belongs to.
     pub step: Step,
-    /// The operation.
     #[serde(flatten)]
     pub operation: Operation,
 }

@@ -31,7 +31,6 @@ ask! {
     ///
     /// Refuses with 5010 (it is there), 5, 87, 1168, 127 (not in this Windows).
     RouteAdd, "route_add", changes, |_| QUICK_MS, {
-        /// The route.
         route: Route,
     } -> ();
 
@@ -39,7 +38,6 @@ ask! {
     ///
     /// Refuses with 1168 (not there), 5, 127.
     RouteRemove, "route_remove", changes, |_| QUICK_MS, {
-        /// The route.
         route: Route,
     } -> ();
 
@@ -66,7 +64,6 @@ ask! {
     ///
     /// Refuses with 0x80070005, 0x80070057, 0x800706D9.
     FirewallAdd, "firewall_add", changes, |_| QUICK_MS, {
-        /// The rule.
         rule: FirewallRule,
     } -> ();
 
@@ -101,7 +98,6 @@ ask! {
     ///
     /// Refuses as [`DefenderRead`], and with 0x80070005.
     DefenderAdd, "defender_add", changes, |_| 60_000, {
-        /// Exclusions to add.
         exclusions: Exclusions,
     } -> ();
 
@@ -109,7 +105,6 @@ ask! {
     ///
     /// Refuses as [`DefenderAdd`], and with 0x80041002 (not there).
     DefenderRemove, "defender_remove", changes, |_| 60_000, {
-        /// Exclusions to remove.
         exclusions: Exclusions,
     } -> ();
 }
@@ -119,7 +114,6 @@ ask! {
 pub struct Interface {
     /// `IfIndex`.
     pub index: u32,
-    /// `Luid`.
     pub luid: u64,
     /// `FriendlyName`: `Ethernet`, `vEthernet (Ethernet)`.
     pub name: String,
@@ -140,7 +134,6 @@ pub struct Interface {
 /// An address of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceAddress {
-    /// The address.
     pub ipv4: String,
     /// `OnLinkPrefixLength`.
     pub prefix_length: u8,
@@ -148,7 +141,7 @@ pub struct InterfaceAddress {
     pub preferred: bool,
 }
 
-/// A route.
+/// An IPv4 route, as `GetIpForwardTable2` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Where to: `169.254.169.254/32`.
@@ -164,9 +157,7 @@ pub struct Route {
 /// A firewall rule, as the COM interface returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirewallRule {
-    /// Name.
     pub name: String,
-    /// Description.
     pub description: String,
     /// 6 TCP, 17 UDP.
     pub protocol: i32,

@@ -56,7 +56,6 @@ ask! {
     ServiceDescribe, "service_describe", changes, |_| QUICK_MS, {
         /// The service's name.
         name: String,
-        /// The description.
         description: String,
     } -> ();
 
@@ -67,7 +66,6 @@ ask! {
     ServiceFailure, "service_failure", changes, |_| QUICK_MS, {
         /// The service's name.
         name: String,
-        /// Failure actions.
         actions: Restarts,
     } -> ();
 
@@ -114,7 +112,6 @@ ask! {
     ///
     /// Refuses with 6 (is not held).
     ProcessEnded, "process_ended", reads, |_| QUICK_MS, {
-        /// Which.
         process: ProcessKey,
     } -> bool;
 
@@ -122,13 +119,11 @@ ask! {
     ///
     /// Refuses with 5 (it has ended, or may not be ended), 6 (is not held).
     ProcessEnd, "process_end", changes, |_| QUICK_MS, {
-        /// Which.
         process: ProcessKey,
     } -> ();
 
     /// Closes the handle; not held: `()`, too.
     ProcessRelease, "process_release", reads, |_| QUICK_MS, {
-        /// Which.
         process: ProcessKey,
     } -> ();
 }
@@ -137,19 +132,12 @@ ask! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceState {
-    /// 1.
     Stopped,
-    /// 2.
     StartPending,
-    /// 3.
     StopPending,
-    /// 4.
     Running,
-    /// 5.
     ContinuePending,
-    /// 6.
     PausePending,
-    /// 7.
     Paused,
 }
 
@@ -174,11 +162,8 @@ pub enum Start {
     Boot,
     /// 1, drivers only.
     System,
-    /// 2.
     Auto,
-    /// 3.
     Demand,
-    /// 4.
     Disabled,
 }
 

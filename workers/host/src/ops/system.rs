@@ -33,7 +33,6 @@ ask! {
         key: String,
         /// Name of the value.
         name: String,
-        /// Value to write.
         value: Value,
     } -> ();
 
@@ -76,7 +75,6 @@ ask! {
     ///
     /// Refuses with 5, 87 (no name for a computer).
     HostNameSet, "host_name_set", changes, |_| QUICK_MS, {
-        /// The name.
         name: String,
     } -> ();
 
@@ -113,7 +111,6 @@ ask! {
     ///
     /// Refuses with 2, 3, 5, 193, 225, 1260, 4551, 1460 (the limit).
     ProgramRun, "program_run", changes, |ask| ask.limit_ms, {
-        /// Its path.
         path: String,
         /// Its arguments, quoted by the implementation as `CommandLineToArgvW` reads them.
         arguments: Vec<String>,
@@ -153,9 +150,7 @@ ask! {
 /// Contents of a registry key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistryNames {
-    /// Names of keys.
     pub keys: Vec<String>,
-    /// Names of values.
     pub values: Vec<String>,
 }
 
@@ -216,7 +211,6 @@ pub struct Domain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DismState {
-    /// 0.
     NotPresent,
     /// 1: removed with the next boot.
     UninstallPending,
@@ -224,13 +218,10 @@ pub enum DismState {
     Staged,
     /// 3: off, its files are not there.
     Removed,
-    /// 4: on.
     Installed,
     /// 5: comes with the next boot.
     InstallPending,
-    /// 6.
     Superseded,
-    /// 7.
     PartiallyInstalled,
 }
 

@@ -43,7 +43,6 @@ pub enum Source {
     },
     /// A file on the host.
     Staged {
-        /// Its path.
         path: String,
         /// Whether it is gzip-compressed; the content is then the decompressed data.
         gzip: bool,

@@ -5,7 +5,6 @@ use tree_sitter::{Node, Parser, Tree};
 /// What a rule found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Line, from 1.
     pub(crate) line: usize,
     /// Name of the rule.
     pub(crate) rule: &'static str,
@@ -13,9 +12,7 @@ pub(crate) struct Finding {
     pub(crate) what: String,
 }
 
-/// A script.
 pub(crate) struct Script<'a> {
-    /// The text.
     pub(crate) text: &'a str,
     /// Variables that the caller sets.
     pub(crate) given: &'a [&'a str],

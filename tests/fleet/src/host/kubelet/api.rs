@@ -28,7 +28,6 @@ pub(crate) enum Identity {
     Certificate {
         /// Certificates, the client's own first.
         cert_pem: String,
-        /// Its key.
         key_pem: String,
     },
 }
@@ -175,18 +174,15 @@ impl Api {
         Ok((code, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
     }
 
-    /// GET.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, Value), String> {
         self.call("GET", path, "application/json", None).await
     }
 
-    /// POST.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
         self.call("POST", path, "application/json", Some(body))
             .await
     }
 
-    /// PUT.
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
         self.call("PUT", path, "application/json", Some(body)).await
     }

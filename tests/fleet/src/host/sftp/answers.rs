@@ -40,7 +40,6 @@ pub(super) fn status(id: u32, code: StatusCode) -> Packet {
     Packet::error(id, code)
 }
 
-/// ATTRS.
 pub(super) fn attrs(id: u32, attrs: FileAttributes) -> Packet {
     Packet::Attrs(Attrs { id, attrs })
 }

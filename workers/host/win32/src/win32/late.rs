@@ -47,7 +47,6 @@ impl Library {
         unsafe { GetProcAddress(self.0, name.as_ptr().cast()) }
     }
 
-    /// A function, or 127.
     fn required(&self, name: &CStr) -> Result<Function> {
         self.function(name)
             .ok_or_else(|| error::code(ERROR_PROC_NOT_FOUND))

@@ -26,7 +26,6 @@ use super::{
     registry, text,
 };
 
-/// `CERT_SYSTEM_STORE_LOCAL_MACHINE`.
 const MACHINE: u32 = CERT_SYSTEM_STORE_LOCAL_MACHINE_ID << CERT_SYSTEM_STORE_LOCATION_SHIFT;
 /// `CRYPT_E_ASN1_BADTAG`, which `CertCreateCertificateContext` says of what is no certificate.
 const NO_CERTIFICATE: u32 = 0x8009_310b;
@@ -70,7 +69,6 @@ impl Store {
         error::check(unsafe { CertControlStore(self.0, 0, CERT_STORE_CTRL_COMMIT, null()) })
     }
 
-    /// Its certificates.
     fn certificates(&self) -> Vec<Certificate> {
         let mut found = Vec::new();
         let mut context = null_mut();

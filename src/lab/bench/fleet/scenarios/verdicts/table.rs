@@ -18,7 +18,6 @@ pub(super) enum Verdict {
 /// When a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum During {
-    /// The bring-up.
     BringUp,
     /// All machines serve, and nothing else happens.
     Serving,
