@@ -1,213 +1,63 @@
-//! Latest heartbeat of every attempt, the latest remote commands, the notes about quarantined runs, and since when a
-//! machine is in its phase. They are for people: no decision depends on them, and they end with the process.
+//! What this process knows about runs beside their records: latest heartbeats, latest remote commands, notes about
+//! quarantined runs, and since when a machine is in its phase. It is for people: no decision depends on it, and it ends with
+//! the process.
+
+mod beats;
+mod begins;
+mod commands;
 
 use crate::durations::Usual;
+use beats::AllBeats;
+use begins::AllBegins;
+pub(crate) use begins::Begins;
+use commands::AllCommands;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::Run;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId, Timestamp},
     message::{Heartbeat, RemoteCommand},
-    phase::MachinePhase,
 };
-use dormer_workflows::{Dormer, State};
+use dormer_workflows::Dormer;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
-use tokio::{sync::watch, time::Instant};
-
-/// Age after which a heartbeat is no longer shown. Its worker has ended, or cannot reach this process.
-const SHOWN_FOR: Duration = Duration::from_secs(45);
-/// Most heartbeats kept. Beyond it stale ones are dropped, then heartbeats of new tasks; those of known tasks are kept.
-const LIVE_MAX: usize = 20_000;
-/// Most bytes of remote commands of all runs. Beyond it the oldest are dropped.
-const COMMANDS_BYTES_MAX: usize = 8 << 20;
-/// Most remote commands of one task. Beyond it its oldest are dropped.
-const TASK_COMMANDS_MAX: usize = 64;
-
-/// Time after a read of all runs for which a change counts as seen when it happened.
-const FRESH: Duration = Duration::from_secs(30);
+use tokio::sync::watch;
 
 /// End of a command whose worker sends no heartbeats any more.
 const NO_REPORT: &str = "unknown: its worker is silent";
 
-/// Heartbeats and remote commands in this process's memory.
+/// Heartbeats, remote commands, notes and begins in this process's memory.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Lock held for one map operation, never across an await.
-    beats: Mutex<BTreeMap<TaskId, (Instant, Heartbeat)>>,
-    /// Lock held as the one above.
-    commands: Mutex<Commands>,
-    /// Number of remote commands received.
-    command_count: watch::Sender<u64>,
-    /// Notes about quarantined runs at the last read. Lock held as the ones above.
+    beats: AllBeats,
+    commands: AllCommands,
+    begins: AllBegins,
+    /// Notes about quarantined runs at the last read. Lock held for one map operation, never across an await.
     notes: Mutex<BTreeMap<RunId, QuarantineNote>>,
-    /// Begin of each machine's phase and halt. Lock held as the ones above.
-    begins: Mutex<BTreeMap<RunId, Begins>>,
-    /// Time at which all runs were read last. Lock held as the ones above.
-    read: Mutex<Option<Instant>>,
     /// Usual durations of steps.
     pub(crate) usual: Usual,
-}
-
-/// Times at which a machine's phase and its halt began. `None`: before this process read the run first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Begins {
-    seq: Seq,
-    phase: MachinePhase,
-    pub(crate) phase_since: Option<Timestamp>,
-    halt: Option<String>,
-    pub(crate) halt_since: Option<Timestamp>,
-}
-
-impl Begins {
-    /// What a record of this time says, after the one `before` it. `fresh`: the runs were read shortly before, so a change
-    /// is not much older than the record.
-    fn after(before: Option<&Self>, run: &Run<Dormer>, at: Timestamp, fresh: bool) -> Option<Self> {
-        let State::Machine(state) = &run.state else {
-            return None;
-        };
-        let phase = state.phase.id();
-        let halt = state.view().halt.map(|halt| halt.to_string());
-        let known = match before {
-            _ if run.entered.seq == run.seq => Some(at),
-            Some(before) if before.phase == phase => before.phase_since,
-            Some(_) if fresh => Some(at),
-            _ => None,
-        };
-        // The phase may have ended and begun again since the runs were read.
-        let ordered = first_order(run, phase);
-        let phase_since = known.map(|known| known.max(run.entered.at)).max(ordered);
-        let halt_since = match before {
-            Some(before) if before.halt == halt => before.halt_since,
-            Some(_) if fresh => Some(at),
-            _ => None,
-        };
-        Some(Self {
-            seq: run.seq,
-            phase,
-            phase_since,
-            halt_since: halt_since.filter(|_| halt.is_some()),
-            halt,
-        })
-    }
-}
-
-/// First order of the phase's only task. Other phases have several tasks, or none.
-fn first_order(run: &Run<Dormer>, phase: MachinePhase) -> Option<Timestamp> {
-    use MachinePhase::{Applying, Checking, Closing};
-    let orders = run.tasks.iter().map(|task| task.first_at);
-    let first = orders.min();
-    first.filter(|_| [Applying, Checking, Closing].contains(&phase))
-}
-
-/// Remote commands by task, with their order of arrival.
-#[derive(Debug, Default)]
-struct Commands {
-    of: BTreeMap<TaskId, VecDeque<RemoteCommand>>,
-    came: VecDeque<TaskId>,
-    bytes: usize,
-}
-
-impl Commands {
-    fn put(&mut self, command: RemoteCommand) {
-        let task = command.task.clone();
-        let ours = self.of.entry(task.clone()).or_default();
-        let same = |known: &&mut RemoteCommand| {
-            (known.attempt, &known.worker, known.number)
-                == (command.attempt, &command.worker, command.number)
-        };
-        if let Some(known) = ours.iter_mut().find(same) {
-            // A late report that a command runs does not replace its end.
-            if known.ended.is_empty() {
-                self.bytes = (self.bytes + size(&command)).saturating_sub(size(known));
-                *known = command;
-            }
-            return;
-        }
-        self.bytes += size(&command);
-        ours.push_back(command);
-        self.came.push_back(task.clone());
-        if ours.len() > TASK_COMMANDS_MAX {
-            let index = self.came.iter().position(|came| *came == task);
-            index.and_then(|at| self.came.remove(at));
-            self.drop_first(&task);
-        }
-        while self.bytes > COMMANDS_BYTES_MAX
-            && let Some(oldest) = self.came.pop_front()
-        {
-            self.drop_first(&oldest);
-        }
-    }
-
-    fn drop_first(&mut self, task: &TaskId) {
-        let Some(ours) = self.of.get_mut(task) else {
-            return;
-        };
-        if let Some(command) = ours.pop_front() {
-            self.bytes = self.bytes.saturating_sub(size(&command));
-        }
-        if ours.is_empty() {
-            self.of.remove(task);
-        }
-    }
-}
-
-/// Bytes of its texts, plus a fixed overhead.
-fn size(command: &RemoteCommand) -> usize {
-    let RemoteCommand {
-        worker,
-        name,
-        line,
-        ended,
-        head,
-        tail,
-        ..
-    } = command;
-    let texts = [
-        worker,
-        name,
-        line,
-        ended,
-        head,
-        tail,
-        &command.task.run.as_str().to_owned(),
-    ];
-    texts.iter().map(|text| text.len()).sum::<usize>() + size_of::<RemoteCommand>()
 }
 
 impl Live {
     /// Learns from a record when the phase and the halt of its run began.
     pub(crate) fn observe(&self, run: &Run<Dormer>, at: Timestamp) {
-        let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
-        let mut begins = lock(&self.begins);
-        let known = begins.get(&run.id);
-        if known.is_some_and(|known| known.seq >= run.seq) {
-            return;
-        }
-        if let Some(next) = Begins::after(known, run, at, fresh) {
-            begins.insert(run.id.clone(), next);
-        }
+        self.begins.observe(run, at);
     }
 
     /// All runs were read now.
     pub(crate) fn observe_all(&self) {
-        *lock(&self.read) = Some(Instant::now());
+        self.begins.observe_all();
     }
 
     /// Forgets runs that are stored no more.
     pub(crate) fn forget(&self, stored: impl Fn(&RunId) -> bool) {
-        lock(&self.begins).retain(|run, _| stored(run));
+        self.begins.forget(stored);
     }
 
     /// When the phase and the halt of a run began.
     pub(crate) fn begins(&self, run: &RunId) -> Option<Begins> {
-        lock(&self.begins).get(run).cloned()
-    }
-
-    fn beats(&self) -> MutexGuard<'_, BTreeMap<TaskId, (Instant, Heartbeat)>> {
-        lock(&self.beats)
+        self.begins.get(run)
     }
 
     fn notes(&self) -> MutexGuard<'_, BTreeMap<RunId, QuarantineNote>> {
@@ -232,103 +82,52 @@ impl Live {
 
     /// Stores a heartbeat.
     pub fn beat(&self, heartbeat: Heartbeat) {
-        let now = Instant::now();
-        let mut beats = self.beats();
-        let known = beats.contains_key(&heartbeat.task);
-        if !known && beats.len() >= LIVE_MAX {
-            beats.retain(|_, (at, _)| now.duration_since(*at) < SHOWN_FOR);
-        }
-        if known || beats.len() < LIVE_MAX {
-            beats.insert(heartbeat.task.clone(), (now, heartbeat));
-        }
+        self.beats.put(heartbeat);
     }
 
     /// Removes the heartbeat of a task that has ended.
     pub fn ended(&self, task: &TaskId) {
-        self.beats().remove(task);
+        self.beats.remove(task);
     }
 
     /// Stores a remote command. If there are too many, it replaces the oldest.
     pub fn ran(&self, command: RemoteCommand) {
-        let mut commands = lock(&self.commands);
-        commands.put(command);
-        drop(commands);
-        self.command_count
-            .send_modify(|command_count| *command_count += 1);
+        self.commands.put(command);
     }
 
     /// Counter that changes with every remote command of any run.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.command_count.subscribe()
+        self.commands.subscribe()
     }
 
     /// Mark that changes when this run has a new remote command, or one of them has ended.
     pub fn commands_mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
-        let first = TaskId {
-            run: run.clone(),
-            seq: Seq(0),
-            ordinal: 0,
-        };
-        let commands = lock(&self.commands);
-        let ours = commands
-            .of
-            .range(first..)
-            .take_while(|(task, _)| task.run == *run);
-        ours.fold((0, 0, None), |(all, over, _), (task, commands)| {
-            let ended = commands
-                .iter()
-                .filter(|command| !command.ended.is_empty())
-                .count();
-            // In a full task the newest replace the oldest, so the count alone does not change.
-            let newest = commands.back().map_or(0, |last| last.number as usize);
-            (all + newest, over + ended + newest, Some(task.clone()))
-        })
+        self.commands.mark(run)
     }
 
     /// Remote commands of one run, task by task. A command without an end is still running: its worker sends
     /// heartbeats.
     pub fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
-        let first = TaskId {
-            run: run.clone(),
-            seq: Seq(0),
-            ordinal: 0,
-        };
-        let commands = lock(&self.commands);
-        let ours = commands
-            .of
-            .range(first..)
-            .take_while(|(task, _)| task.run == *run);
-        let mut ours: Vec<RemoteCommand> = ours.flat_map(|(_, ours)| ours).cloned().collect();
-        drop(commands);
-        for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
+        let mut commands = self.commands.of(run);
+        for command in commands
+            .iter_mut()
+            .filter(|command| command.ended.is_empty())
+        {
             if !self.is_alive(&command.task, command.attempt) {
                 NO_REPORT.clone_into(&mut command.ended);
             }
         }
-        ours
+        commands
     }
 
     /// Whether a worker sends heartbeats for this attempt.
     pub fn is_alive(&self, task: &TaskId, attempt: Attempt) -> bool {
-        let beats = self.beats();
-        let beat = beats.get(task);
-        beat.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
+        self.beats.is_alive(task, attempt)
     }
 
     /// Current heartbeats of one run.
     pub fn of(&self, run: &RunId) -> Vec<Heartbeat> {
-        let first = TaskId {
-            run: run.clone(),
-            seq: Seq(0),
-            ordinal: 0,
-        };
-        let beats = self.beats();
-        let ours = beats
-            .range(first..)
-            .take_while(|(task, _)| task.run == *run);
-        ours.filter(|(_, (at, _))| at.elapsed() < SHOWN_FOR)
-            .map(|(_, (_, heartbeat))| heartbeat.clone())
-            .collect()
+        self.beats.of(run)
     }
 }
 
@@ -336,10 +135,25 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Entries of the tasks of one run.
+fn of_run<'a, T>(
+    by_task: &'a BTreeMap<TaskId, T>,
+    run: &'a RunId,
+) -> impl Iterator<Item = (&'a TaskId, &'a T)> {
+    let first = TaskId {
+        run: run.clone(),
+        seq: Seq(0),
+        ordinal: 0,
+    };
+    let from = by_task.range(first..);
+    from.take_while(move |(task, _)| task.run == *run)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{beats::SHOWN_FOR, commands::COMMANDS_BYTES_MAX, *};
     use dormer_proto::id::Timestamp;
+    use std::{collections::VecDeque, time::Duration};
 
     fn beat(run: &str, seq: u64, done: u64) -> Heartbeat {
         Heartbeat {

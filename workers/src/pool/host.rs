@@ -80,7 +80,7 @@ pub struct WindowsHostStatus {
     pub conditions: Option<Vec<Value>>,
 }
 
-/// Address at which SSH reaches the host.
+/// An address or a name of the host, in the form of a Machine's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostAddress {
@@ -89,7 +89,7 @@ pub struct HostAddress {
     pub address: String,
 }
 
-/// What the Node object says about the host.
+/// The host's Node, by name and UID.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostNode {
