@@ -13,7 +13,6 @@ pub const REVISITS_PER_S: usize = 500;
 /// [`StoreError::Broken`]. An unavailable store is tried again.
 pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
     let mut losses = store.losses();
-    let ports = Arc::new(AnyPorts::nats(store));
     let mut done = 0;
     loop {
         let Ok(count) = losses
@@ -23,7 +22,7 @@ pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), Store
         else {
             return Ok(());
         };
-        match revisit_all::<W, _>(Arc::clone(&ports), REVISITS_PER_S).await {
+        match rebuild::<W>(&store).await {
             Ok(runs) => {
                 tracing::info!(runs, "what was outstanding has been carried out again");
                 done = count;
@@ -35,4 +34,18 @@ pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), Store
             Err(broken) => return Err(broken),
         }
     }
+}
+
+/// Carries out the outstanding work of every run, and then notes that the queues are whole. A process that ends before
+/// leaves no note, so the next one begins again. The answer is the number of runs.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn rebuild<W: Workflow>(store: &Arc<NatsStore>) -> Result<usize, StoreError> {
+    // Read first: a queue that is lost from now on is not the one that is noted.
+    let canaries = store.canaries().await?;
+    let ports = Arc::new(AnyPorts::nats(Arc::clone(store)));
+    let runs = revisit_all::<W, _>(ports, REVISITS_PER_S).await?;
+    store.note_whole(&canaries).await?;
+    Ok(runs)
 }

@@ -10,6 +10,7 @@ use dormer_engine::{
     port::{
         Ack, AppendError, Delivery, Expected, History, HistoryReader, Inbox, Ports, StoreError,
     },
+    rebuild::rebuild,
     shard::Shard,
 };
 use dormer_engine_core::InboxMessageOf;
@@ -146,6 +147,53 @@ async fn a_deleted_queue_is_made_again_and_its_loss_noticed() {
     })
     .await;
     assert_eq!(taken(&store).await.bytes, b"new");
+}
+
+/// Whether a process that begins now finds the queues lost.
+async fn begins_with_a_loss(server: &NatsServer) -> bool {
+    let open = || async { NatsStore::open(&options(server)).await.ok() };
+    let store = await_some("a store", SOON, open).await;
+    *store.losses().borrow() > 0
+}
+
+async fn rebuilt(server: &NatsServer) {
+    let store = NatsStore::open(&options(server)).await.expect("a store");
+    rebuild::<Old>(&Arc::new(store)).await.expect("rebuilt");
+}
+
+#[tokio::test]
+async fn a_loss_is_noticed_at_each_start_until_it_is_made_good() {
+    let mut server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        ..NatsOptions::default()
+    }));
+    rebuilt(&server).await;
+    assert!(!begins_with_a_loss(&server).await, "the queues are whole");
+    server.kill();
+    server.restart();
+    for start in 1..=2 {
+        assert!(
+            begins_with_a_loss(&server).await,
+            "nobody has made the loss good at start {start}"
+        );
+    }
+    rebuilt(&server).await;
+    assert!(!begins_with_a_loss(&server).await, "the loss is made good");
+}
+
+#[tokio::test]
+async fn a_queue_that_is_lost_during_a_rebuild_is_rebuilt_again() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let begun = store.canaries().await.expect("canaries");
+    let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+    js.delete_stream("dormer-tasks").await.expect("deleted");
+    assert!(begins_with_a_loss(&server).await, "it is made again");
+    store.note_whole(&begun).await.expect("noted");
+    assert!(
+        begins_with_a_loss(&server).await,
+        "the queue is not the one that was rebuilt"
+    );
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ pub const SUM_HEADER: &str = "Dormer-Sum";
 pub const META_IDENTITY: &str = "identity";
 /// Key in the identity stream for epochs: each message's sequence is an epoch.
 pub const META_EPOCH: &str = "epoch";
+/// Key in the identity stream of the canaries of whole streams, as JSON. See [`Names::canaries`].
+pub const META_WHOLE: &str = "whole";
 /// Name of the consumer of one class's orders, which all workers share.
 #[must_use]
 pub fn workers_consumer(class: &str) -> String {
@@ -320,7 +322,7 @@ impl Names {
         )
     }
 
-    /// Name of the stream of the store's identity: incarnation, numbers of streams and partitions, epoch.
+    /// Name of the stream of the store's identity: incarnation, numbers of streams and partitions, epoch, whole streams.
     #[must_use]
     pub fn meta_stream(&self) -> String {
         format!("{}-meta", self.prefix)
@@ -434,7 +436,8 @@ impl Names {
     }
 
     /// Subjects of the canaries, by which the loss of a rebuildable stream is detected. Each is in the memory of its
-    /// stream, is never consumed, and disappears when the stream is recreated or emptied.
+    /// stream, is never consumed, and disappears when the stream is recreated or emptied. A stream whose canary is not on
+    /// record at [`META_WHOLE`] is not rebuilt yet.
     #[must_use]
     pub fn canaries(&self) -> [(String, String); 3] {
         [

@@ -40,6 +40,7 @@ pub use inbox::NatsInbox;
 pub use options::{OpenError, Options, Sync, Synced};
 pub use quarantine::NatsQuarantine;
 pub use tasks::NatsTasks;
+pub use watch::Canaries;
 
 use crate::port::{Clock, Ports, StoreError, SystemClock};
 use async_nats::jetstream::{self, context::ContextBuilder};
@@ -117,7 +118,7 @@ impl<C: Clock> NatsStore<C> {
             single,
         ));
         let server = |e: StoreError| OpenError::server("opening the store", e);
-        let mut canaries = watch::first_check(&link).await.map_err(server)?;
+        let mut canaries = watch::whole(&link).await.map_err(server)?;
         let was_lost = watch::check(&link, options.replicas, &mut canaries)
             .await
             .map_err(server)?;
@@ -170,7 +171,7 @@ impl<C: Clock> NatsStore<C> {
         NatsChanges::new(Arc::clone(&self.link), self.replicas)
     }
 
-    /// Number of detected losses of rebuildable streams; above 0 at the start if there was one before.
+    /// Number of detected losses of rebuildable streams; above 0 at the start if one before is not made good.
     pub fn losses(&self) -> channel::Receiver<u64> {
         self.lost.clone()
     }
@@ -183,6 +184,22 @@ impl<C: Clock> NatsStore<C> {
     /// [`StoreError::Unavailable`].
     pub async fn retire_old_inbox(&self) -> Result<bool, StoreError> {
         old_inbox::retire(&self.link, self.clock.now()).await
+    }
+
+    /// Canaries of the rebuildable streams as they are now.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn canaries(&self) -> Result<Canaries, StoreError> {
+        watch::present(&self.link).await
+    }
+
+    /// Notes that the streams with these canaries hold all that is outstanding.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn note_whole(&self, canaries: &Canaries) -> Result<(), StoreError> {
+        watch::note_whole(&self.link, canaries).await
     }
 
     /// Stops taking messages and returns waiting ones, so that other engines need not wait for them, and takes away what

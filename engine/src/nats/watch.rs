@@ -2,14 +2,17 @@
 //! stream is still the same.
 //!
 //! A rebuildable stream holds a *canary*, a message that is never consumed. If it is missing or different, the stream
-//! was recreated or lost its content, and `outstanding()` of every run must be carried out. A history stream that
-//! ends before an acknowledged sequence breaks the store.
+//! was recreated or lost its content, and `outstanding()` of every run must be carried out. The identity stream, which is
+//! on file, has the canaries of the streams for which that was done: a process that ends before leaves the work to the
+//! next one. A history stream that ends before an acknowledged sequence breaks the store.
 
 use super::{connect::ANSWER_MAX, link::Link, post::Fault, streams::ensure};
 use crate::port::StoreError;
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
-use dormer_proto::subject::HISTORY_STREAMS;
+use dormer_proto::subject::{HISTORY_STREAMS, META_WHOLE};
+use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -24,8 +27,10 @@ const ANSWERS_APART: Duration = Duration::from_secs(2);
 /// Least time between requested checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Canaries at the last check. `None`: not checked yet.
-pub(super) type Canaries = [Option<Vec<u8>>; 3];
+/// Canaries of the rebuildable streams, by the stream's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Canaries(BTreeMap<String, Vec<u8>>);
 
 /// Checks until cancelled. `lost` counts the losses.
 pub(super) async fn run_watch(
@@ -62,36 +67,56 @@ pub(super) async fn check(
     known: &mut Canaries,
 ) -> Result<bool, StoreError> {
     let specs = link.names.streams();
-    let mut lost = false;
-    for (at, (stream, subject)) in link.names.canaries().into_iter().enumerate() {
+    let mut now = Canaries::default();
+    for (stream, subject) in link.names.canaries() {
         if let Some(spec) = specs.iter().find(|spec| spec.name == stream) {
             ensure(&link.js, spec, replicas, None)
                 .await
                 .map_err(|e| StoreError::Unavailable(e.to_string()))?;
         }
-        let now = match canary(link, &stream, &subject).await? {
+        let found = match last(link, &stream, &subject).await? {
             Some(found) => found,
             None => plant(link, &stream, &subject).await?,
         };
-        if known[at].as_ref() != Some(&now) {
-            lost = true;
-            known[at] = Some(now);
-        }
+        now.0.insert(stream, found);
     }
+    // Known from here on: a check that failed above has reported nothing.
+    let lost = now != *known;
+    *known = now;
     Ok(lost)
 }
 
-/// Canaries when a store is opened, so that an intact stream is not mistaken for a lost one. An existing canary
-/// proves that the other messages of the stream are there.
-pub(super) async fn first_check(link: &Link) -> Result<Canaries, StoreError> {
-    let mut known = Canaries::default();
-    for (at, (stream, subject)) in link.names.canaries().into_iter().enumerate() {
-        known[at] = canary(link, &stream, &subject).await?;
+/// Canaries that the streams have now.
+pub(super) async fn present(link: &Link) -> Result<Canaries, StoreError> {
+    let mut present = Canaries::default();
+    for (stream, subject) in link.names.canaries() {
+        if let Some(found) = last(link, &stream, &subject).await? {
+            present.0.insert(stream, found);
+        }
     }
-    Ok(known)
+    Ok(present)
 }
 
-async fn canary(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>>, StoreError> {
+/// Canaries of the streams that hold all that is outstanding, by the note of who rebuilt them last.
+pub(super) async fn whole(link: &Link) -> Result<Canaries, StoreError> {
+    let subject = link.names.meta(META_WHOLE);
+    let noted = last(link, &link.names.meta_stream(), &subject).await?;
+    // An unreadable note is none: the streams are rebuilt once too often.
+    let read = noted.and_then(|noted| serde_json::from_slice(&noted).ok());
+    Ok(read.unwrap_or_default())
+}
+
+/// Notes that the streams with these canaries hold all that is outstanding.
+pub(super) async fn note_whole(link: &Link, canaries: &Canaries) -> Result<(), StoreError> {
+    let body = serde_json::to_vec(canaries);
+    let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+    let subject = link.names.meta(META_WHOLE);
+    link.publish(subject, HeaderMap::new(), body.into()).await?;
+    Ok(())
+}
+
+/// Last message of a subject.
+async fn last(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let failed = |e: String| StoreError::Unavailable(format!("reading {stream}: {e}"));
     let handle = link
         .js
@@ -114,7 +139,7 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
         Ok(_) | Err(Fault::WrongSequence | Fault::SubjectFull) => {}
         Err(fault) => return Err(fault.into()),
     }
-    canary(link, stream, subject)
+    last(link, stream, subject)
         .await?
         .ok_or_else(|| StoreError::Unavailable(format!("{stream} does not store its canary")))
 }
