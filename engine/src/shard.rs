@@ -27,7 +27,7 @@ use crate::{
     port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError, Stored},
     quarantine::KnownNotes,
 };
-use cache::{Cache, Cached};
+use cache::{Cache, Cached, Contradiction};
 use decide::Plan;
 use dormer_engine_core::{
     Effects, Record, Run, Workflow,
@@ -83,6 +83,8 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     known: Arc<KnownNotes>,
     /// Runs of this turn whose last record is damaged, or not proven.
     damaged: BTreeMap<RunId, Fault>,
+    /// Runs of this turn whose last record was not found, each with what was found.
+    doubted: BTreeMap<RunId, String>,
     /// Repeats of messages that were dead-lettered although they can be read.
     too_large: split::TooLarge,
     /// Counters so far.
@@ -124,6 +126,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             left,
             known: Arc::default(),
             damaged: BTreeMap::new(),
+            doubted: BTreeMap::new(),
             too_large: split::TooLarge::default(),
             counters,
         }
@@ -153,6 +156,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let sorted = sort::<W>(batch);
         // What an earlier turn found, but could not finish, may be mended since.
         self.damaged.clear();
+        self.doubted.clear();
         let mut acks = Vec::new();
         for (delivery, error) in sorted.unreadable {
             acks.push((delivery.token, self.unreadable(delivery, &error).await));
@@ -174,7 +178,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for (run, Fault { code, why }) in std::mem::take(&mut self.damaged) {
             tracing::warn!(%run, code, why, "what is outstanding of a run cannot be read");
         }
-        loaded
+        match std::mem::take(&mut self.doubted).pop_first() {
+            Some((_, what)) => loaded.and(Err(StoreError::Unavailable(what))),
+            None => loaded,
+        }
     }
 
     /// Handles an unreadable message: it waits if a newer build wrote it, otherwise it is dead-lettered.
@@ -250,17 +257,21 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.store_or_split(plans, acks).await
     }
 
-    /// Messages to a run whose last record this build cannot read: it is a newer build's, damaged or
-    /// not proven.
+    /// Messages to a run whose last record this build cannot read: it is a newer build's, damaged, not proven or not
+    /// there.
     async fn not_opened(
         &mut self,
         run: &RunId,
         messages: Vec<Received<W>>,
         acks: &mut Vec<(u64, Ack)>,
     ) {
-        match self.damaged.remove(run) {
-            Some(fault) => self.quarantine(run, fault, messages, acks).await,
-            None => acks.extend(self.left.acks(self.ports.clock().now(), run, &messages)),
+        if let Some(fault) = self.damaged.remove(run) {
+            self.quarantine(run, fault, messages, acks).await;
+        } else if let Some(what) = self.doubted.remove(run) {
+            tracing::debug!(what, "messages to a run wait until it is read again");
+            again(BTreeMap::from([(run.clone(), messages)]), acks);
+        } else {
+            acks.extend(self.left.acks(self.ports.clock().now(), run, &messages));
         }
     }
 
@@ -348,8 +359,9 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let mut work = EffectBatch::new(self.ports.history().incarnation());
         for (run, stored) in runs.iter().zip(stored) {
             let found = stored.as_ref().map(|stored| stored.revision);
-            let checked = self.cache.check(run, found);
-            checked.map_err(|what| self.ports.history().contradiction(what))?;
+            if self.is_contradicted(run, found)? {
+                continue;
+            }
             let Some(stored) = stored else {
                 let absent = OpenRun {
                     run: None,
@@ -371,6 +383,33 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
         work.carry_out(self.ports.as_ref()).await?;
         Ok(open)
+    }
+
+    /// Whether the store has not what it acknowledged of this run. Its messages wait, and it alone is quarantined if it
+    /// stays so.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`]: no record of this store can be trusted.
+    fn is_contradicted(
+        &mut self,
+        run: &RunId,
+        found: Option<Revision>,
+    ) -> Result<bool, StoreError> {
+        let now = self.ports.clock().now();
+        let Err(contradiction) = self.cache.check(run, found, now) else {
+            return Ok(false);
+        };
+        let (Contradiction::Doubt(what) | Contradiction::Lost(what)) = &contradiction;
+        if let broken @ StoreError::Broken(_) = self.ports.history().contradiction(what.clone()) {
+            return Err(broken);
+        }
+        match contradiction {
+            Contradiction::Doubt(what) => drop(self.doubted.insert(run.clone(), what)),
+            Contradiction::Lost(what) => {
+                drop(self.damaged.insert(run.clone(), Fault::lost(what)));
+            }
+        }
+        Ok(true)
     }
 
     /// Reads a stored run, with what it has outstanding. `None`: a newer build wrote it.

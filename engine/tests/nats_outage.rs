@@ -8,7 +8,8 @@ use crate::{
 use dormer_engine::{
     nats::NatsStore,
     port::{
-        Ack, AppendError, Delivery, Expected, History, HistoryReader, Inbox, Ports, StoreError,
+        Ack, AppendError, Clock, Delivery, Expected, Head, History, HistoryReader, Inbox, Ports,
+        Quarantine, StoreError,
     },
     rebuild::rebuild,
     shard::Shard,
@@ -16,12 +17,20 @@ use dormer_engine::{
 use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{
     envelope,
-    id::{Epoch, Incarnation, RunId},
+    id::{Epoch, Incarnation, RunId, Timestamp},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
+    subject::{Names, history_stream_of},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, await_some, started};
 use nats_common::{append, options, run, taken};
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -228,10 +237,15 @@ async fn a_rewound_history_ends_the_store() {
 
 /// News about the page of the run `page`.
 fn page_observed(ours: Incarnation, resource: u64) -> (RunId, Vec<u8>) {
+    observed(ours, "page", resource)
+}
+
+/// News about the page of a run.
+fn observed(ours: Incarnation, key: &str, resource: u64) -> (RunId, Vec<u8>) {
     let object = ObjectRef {
         cluster: String::new(),
         kind: "Page".into(),
-        uid: "page".into(),
+        uid: key.to_owned(),
     };
     let version = Version {
         epoch: Epoch(1),
@@ -239,7 +253,7 @@ fn page_observed(ours: Incarnation, resource: u64) -> (RunId, Vec<u8>) {
     };
     let size = u32::try_from(resource).expect("small");
     let message: InboxMessageOf<Old> = InboxMessage {
-        run: builds::run("page"),
+        run: builds::run(key),
         incarnation: Some(ours),
         body: Inbound::Observed(Observation {
             object,
@@ -299,4 +313,99 @@ async fn a_run_that_another_engine_deleted_ends_nobody() {
         .await
         .expect("loaded");
     assert!(stored[0].is_some(), "the run begins anew");
+}
+
+/// Clock that a test sets, in milliseconds.
+#[derive(Clone, Default)]
+struct SetClock(Arc<AtomicU64>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Deletes the last record of a run, as `nats stream rmm` does. The answer is its sequence.
+async fn delete_last_record(server: &NatsServer, run: &RunId) -> u64 {
+    let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+    let names = Names::default();
+    let history = names.history_stream(history_stream_of(run));
+    let history = js.get_stream(history).await.expect("a stream");
+    let subject = names.history(run);
+    let last = history.get_last_raw_message_by_subject(&subject).await;
+    let last = last.expect("a record").sequence;
+    assert!(history.delete_message(last).await.expect("deleted"));
+    last
+}
+
+#[tokio::test]
+async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let clock = SetClock::default();
+    let store = NatsStore::open_with(&options(&server), clock.clone()).await;
+    let store = Arc::new(store.expect("a store"));
+    let ours = store.incarnation();
+    let mut shard = Shard::<Old, _>::new(Arc::clone(&store), "test", 8);
+    let delivery = |(run, bytes): (RunId, Vec<u8>)| Delivery {
+        bytes,
+        token: u64::MAX,
+        cause: run.to_string(),
+        deliveries: 1,
+    };
+    let mut resources = 0..;
+    let mut turn = async |others: &[&str]| {
+        let resource = resources.next().expect("another one");
+        let messages = [&["page"], others].concat().into_iter();
+        let messages = messages.map(|key| delivery(observed(ours, key, resource)));
+        shard
+            .turn(messages.collect())
+            .await
+            .expect("the engine goes on");
+    };
+    let seqs = async || {
+        let heads = store
+            .reader()
+            .heads(None::<&RunId>, 10)
+            .await
+            .expect("heads");
+        let seq = |head: Head| (head.run.key().to_owned(), head.seq.0);
+        heads.into_iter().map(seq).collect::<BTreeMap<_, _>>()
+    };
+    let notes = async || store.quarantine().notes().await.expect("notes");
+    let page = builds::run("page");
+    turn(&[]).await;
+    turn(&[]).await;
+    let last = delete_last_record(&server, &page).await;
+    // The first turn finds the run in memory, the others read it.
+    turn(&["a"]).await;
+    turn(&["a", "b"]).await;
+    let those = |page| {
+        BTreeMap::from([("page", page), ("a", 2), ("b", 1)].map(|(key, seq)| (key.to_owned(), seq)))
+    };
+    assert_eq!(seqs().await, those(1));
+    for _ in 0..20 {
+        turn(&[]).await;
+    }
+    assert_eq!(
+        notes().await,
+        [],
+        "the answer may be that of a deposed leader"
+    );
+    clock.0.store(60_000, Ordering::Relaxed);
+    turn(&[]).await;
+    let noted = notes().await.remove(0);
+    assert_eq!(
+        (noted.run.clone(), noted.code.as_str()),
+        (page, "RecordLost")
+    );
+    let before = last - 1;
+    let why = format!("acknowledged at revision {last}; the store now has {before}");
+    assert!(noted.why.contains(&why), "{}", noted.why);
+    assert_eq!(seqs().await, those(1));
+    // After a release the run goes on from the record that is there.
+    let removed = store.quarantine().remove(&noted.run, noted.version).await;
+    removed.expect("released");
+    turn(&[]).await;
+    assert_eq!(seqs().await, those(2));
+    assert_eq!(notes().await, []);
 }

@@ -1,8 +1,14 @@
 //! Cache of a shard's runs, only at revisions that it read or appended itself.
 
 use dormer_engine_core::{Run, Workflow};
-use dormer_proto::id::{Revision, RunId, Seq};
+use dormer_proto::id::{Revision, RunId, Seq, Timestamp};
 use std::collections::HashMap;
+
+/// Time after which a run's last record counts as lost, in milliseconds. A leader that was deposed answers for less: it
+/// finds out within 20 s that it has no majority (nats-server 2.12, `server/raft.go`, `lostQuorumCheck`).
+const LOST_AFTER_MS: u64 = 60_000;
+/// Reads in a row that must miss a run's last record before it counts as lost.
+const LOST_READS_MIN: u32 = 8;
 
 /// Run with the revision of its last record.
 pub(super) struct Cached<W: Workflow> {
@@ -10,11 +16,46 @@ pub(super) struct Cached<W: Workflow> {
     pub(super) revision: Revision,
 }
 
+/// Newest known record of a run.
+struct Newest {
+    revision: Revision,
+    seq: Seq,
+    /// Reads in a row that did not find it, and the time of the first one.
+    missed: Option<(u32, Timestamp)>,
+}
+
+impl Newest {
+    fn of<W: Workflow>(cached: &Cached<W>) -> Self {
+        Self {
+            revision: cached.revision,
+            seq: cached.run.seq,
+            missed: None,
+        }
+    }
+
+    /// Notes a read that did not find it. The answer is whether it is lost.
+    fn miss(&mut self, now: Timestamp) -> bool {
+        let (before, since) = self.missed.unwrap_or((0, now));
+        let reads = before.saturating_add(1);
+        self.missed = Some((reads, since));
+        reads >= LOST_READS_MIN && now.since_ms(since) >= LOST_AFTER_MS
+    }
+}
+
+/// Contradiction between a read and what this shard knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Contradiction {
+    /// It may pass.
+    Doubt(String),
+    /// It has stayed.
+    Lost(String),
+}
+
 /// Cache of at most `max` runs. When it is full, the least recently used half is dropped.
 pub(super) struct Cache<W: Workflow> {
     runs: HashMap<RunId, (u64, Cached<W>)>,
-    /// Acknowledged revisions of runs that are in use or were recently in memory, each with its record's seq.
-    newest: HashMap<RunId, (Revision, Seq)>,
+    /// Acknowledged records of runs that are in use or were recently in memory.
+    newest: HashMap<RunId, Newest>,
     tick: u64,
     max: usize,
 }
@@ -31,8 +72,7 @@ impl<W: Workflow> Cache<W> {
 
     pub(super) fn take(&mut self, run: &RunId) -> Option<Cached<W>> {
         let cached = self.runs.remove(run)?.1;
-        self.newest
-            .insert(run.clone(), (cached.revision, cached.run.seq));
+        self.newest.insert(run.clone(), Newest::of(&cached));
         Some(cached)
     }
 
@@ -43,8 +83,7 @@ impl<W: Workflow> Cache<W> {
             self.newest.remove(&id);
             return;
         }
-        self.newest
-            .insert(id.clone(), (cached.revision, cached.run.seq));
+        self.newest.insert(id.clone(), Newest::of(&cached));
         self.tick += 1;
         self.runs.insert(id, (self.tick, cached));
         if self.runs.len() > self.max {
@@ -56,34 +95,46 @@ impl<W: Workflow> Cache<W> {
         self.runs.remove(run);
     }
 
-    /// Checks that the store has not lost records that it acknowledged. The answer says what contradicts. A run that
-    /// is gone is a contradiction once: another engine may have deleted it.
-    pub(super) fn check(&mut self, run: &RunId, found: Option<Revision>) -> Result<(), String> {
-        let Some((newest, _)) = self.newest.get(run).copied() else {
+    /// Forgets what is known of a run. After a person's release whatever the store has must be accepted.
+    pub(super) fn forget_all(&mut self, run: &RunId) {
+        self.runs.remove(run);
+        self.newest.remove(run);
+    }
+
+    /// Checks that the store has not lost records that it acknowledged. A run that is gone is a contradiction once:
+    /// another engine may have deleted it.
+    pub(super) fn check(
+        &mut self,
+        run: &RunId,
+        found: Option<Revision>,
+        now: Timestamp,
+    ) -> Result<(), Contradiction> {
+        let Some(newest) = self.newest.get_mut(run) else {
             return Ok(());
         };
-        let found = match found {
-            Some(found) if found >= newest => return Ok(()),
-            Some(found) => found.to_string(),
-            None => {
-                self.newest.remove(run);
-                "nothing".to_owned()
-            }
+        let revision = newest.revision;
+        let what = |found: &dyn std::fmt::Display| {
+            format!("{run} was acknowledged at revision {revision}; the store now has {found}")
         };
-        Err(format!(
-            "{run} was acknowledged at revision {newest}; the store now has {found}"
-        ))
+        let Some(found) = found else {
+            self.newest.remove(run);
+            return Err(Contradiction::Doubt(what(&"nothing")));
+        };
+        if found >= revision {
+            newest.missed = None;
+            return Ok(());
+        }
+        Err(match newest.miss(now) {
+            true => Contradiction::Lost(what(&found)),
+            false => Contradiction::Doubt(what(&found)),
+        })
     }
 
     /// Seq of the newest record of `run` that this shard knows, if it is above `found`: an older record was put at
-    /// the end. Reported once: after a person's release the run must be accepted.
-    pub(super) fn beyond(&mut self, run: &RunId, found: Seq) -> Option<Seq> {
-        let (_, known) = self.newest.get(run).copied()?;
-        if known <= found {
-            return None;
-        }
-        self.newest.remove(run);
-        Some(known)
+    /// the end.
+    pub(super) fn beyond(&self, run: &RunId, found: Seq) -> Option<Seq> {
+        let known = self.newest.get(run)?.seq;
+        (known > found).then_some(known)
     }
 
     fn shed(&mut self) {
@@ -93,5 +144,28 @@ impl<W: Workflow> Cache<W> {
         let median = *median;
         self.runs.retain(|_, (tick, _)| *tick >= median);
         self.newest.retain(|run, _| self.runs.contains_key(run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn newest() -> Newest {
+        Newest {
+            revision: Revision(2),
+            seq: Seq(2),
+            missed: None,
+        }
+    }
+
+    #[test]
+    fn a_record_is_lost_after_a_time_and_several_reads() {
+        let mut soon = newest();
+        assert!((0..100).all(|_| !soon.miss(Timestamp(LOST_AFTER_MS - 1))));
+        let mut seldom = newest();
+        let hours = (1..).map(|hour| Timestamp(hour * 3_600_000));
+        let mut reads = hours.map(|at| seldom.miss(at));
+        assert_eq!(reads.position(|lost| lost), Some(7));
     }
 }

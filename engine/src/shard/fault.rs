@@ -35,6 +35,12 @@ impl Fault {
         }
     }
 
+    /// Records at the end of the run are gone.
+    pub(super) fn lost(why: String) -> Self {
+        let code = "RecordLost";
+        Self { code, why }
+    }
+
     /// The run's last record is older than one that this engine knows.
     pub(super) fn older(revision: Revision, seq: Seq, known: Seq) -> Self {
         Self {

@@ -41,6 +41,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             let held = note.as_ref().is_some_and(|note| note.holds(&self.build));
             self.known.set(&run, note);
             if held && let Some(messages) = received.remove(&run) {
+                self.cache.forget_all(&run);
                 self.take_away(messages, acks).await;
             }
         }
@@ -83,6 +84,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             return;
         }
         tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
+        self.cache.forget_all(run);
         self.counters.quarantined += 1;
         self.notify(|observer| observer.quarantined(run, &note.code, &note.why));
         self.known.set(run, Some(note));
