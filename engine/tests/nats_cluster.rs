@@ -2,6 +2,8 @@
 //! them killed, a full disk, an upgrade. After each scenario every run has ended, everything acknowledged is there, and
 //! two of the three servers have all of it. Runs only in the long part `nats-cluster`.
 
+mod leaders;
+
 use crate::builds;
 use crate::nats_common;
 

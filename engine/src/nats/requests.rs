@@ -2,6 +2,10 @@
 //!
 //! The client's own stream of messages asks again by itself, and keeps what comes in a buffer where nothing extends its
 //! claim. Here each request is for messages that an engine can begin soon, and each message is passed on at once.
+//!
+//! Each request has a subject of its own for its answers. The servers of a consumer keep them as a set, and a new leader
+//! tells each of them that the request is gone. With one for all, the end of one request takes the others out of the set,
+//! and nobody tells that they are gone (nats-server 2.12, `server/consumer.go`, `checkPendingRequests`).
 
 use super::{
     credit::Source,
@@ -13,7 +17,7 @@ use async_nats::{
     jetstream::{Message, consumer::pull::BatchConfig},
 };
 use futures::{FutureExt, StreamExt};
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// Prefix of the server's API.
@@ -33,6 +37,8 @@ const BYTES_MAX: usize = 2 << 20;
 const AROUND: usize = 64 << 10;
 /// What is left of a request that ended, in the server's words.
 const LEFT: &str = "Nats-Pending-Messages";
+/// End of requests that a consumer's new leader does not have, in the server's words.
+const NEW_LEADER: &str = "Leadership Change";
 
 /// What is requested.
 #[derive(Debug, Clone)]
@@ -62,8 +68,50 @@ pub(super) struct Requests {
     wanted: Wanted,
     inbox: String,
     answers: Subscriber,
-    /// Messages that are requested and have not come.
-    open: usize,
+    open: Open,
+}
+
+/// Messages that are requested and have not come.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Open {
+    messages: usize,
+    /// Number of the last request.
+    last: u64,
+    /// Newest requests, each with its messages. The server answers them in turn, so what is left of one is not known.
+    newest: VecDeque<(u64, usize)>,
+}
+
+impl Open {
+    /// Adds a request. The answer is its number.
+    fn add(&mut self, messages: usize) -> u64 {
+        self.messages += messages;
+        self.last += 1;
+        self.newest.push_back((self.last, messages));
+        self.last
+    }
+
+    /// Takes away messages that came, or will not come. The answer is how many of them were open.
+    fn take(&mut self, messages: usize) -> usize {
+        let taken = messages.min(self.messages);
+        self.messages -= taken;
+        let later = self.newest.iter().map(|(_, messages)| messages).sum();
+        let mut later: usize = later;
+        while let Some((_, first)) = self.newest.front()
+            && later - first >= self.messages
+        {
+            later -= first;
+            self.newest.pop_front();
+        }
+        taken
+    }
+
+    /// Takes away this request and earlier ones: the leader that had them is gone. The answer is how many messages will
+    /// not come, at least.
+    fn take_until(&mut self, number: u64) -> usize {
+        let later = self.newest.iter().filter(|(other, _)| *other > number);
+        let later: usize = later.map(|(_, messages)| messages).sum();
+        self.take(self.messages.saturating_sub(later))
+    }
 }
 
 impl Requests {
@@ -73,7 +121,7 @@ impl Requests {
         wanted: Wanted,
     ) -> Result<Self, String> {
         let inbox = link.client.new_inbox();
-        let answers = link.client.subscribe(inbox.clone()).await;
+        let answers = link.client.subscribe(format!("{inbox}.*")).await;
         let answers = answers.map_err(|error| error.to_string())?;
         Ok(Self {
             link: Arc::clone(link),
@@ -81,14 +129,14 @@ impl Requests {
             wanted,
             inbox,
             answers,
-            open: 0,
+            open: Open::default(),
         })
     }
 
     /// Whether more may be requested: half of a request is left.
     pub(super) fn are_few(&self) -> bool {
         let Wanted { source, most, .. } = self.wanted;
-        self.open <= self.held.credit.portion(source, most) / 2
+        self.open.messages <= self.held.credit.portion(source, most) / 2
     }
 
     /// Credit for one request.
@@ -100,7 +148,7 @@ impl Requests {
 
     /// Sends a request for messages for which credit was taken.
     pub(super) async fn send(&mut self, messages: usize) {
-        self.open += messages;
+        let reply = format!("{}.{}", self.inbox, self.open.add(messages));
         let Wanted {
             stream,
             consumer,
@@ -123,15 +171,13 @@ impl Requests {
         let subject = format!("{API}.CONSUMER.MSG.NEXT.{stream}.{consumer}");
         // A request that is lost brings no heartbeat.
         let client = &self.link.client;
-        let _ = client
-            .publish_with_reply(subject, self.inbox.clone(), body.into())
-            .await;
+        let _ = client.publish_with_reply(subject, reply, body.into()).await;
     }
 
     /// Waits for what comes next. Nothing is lost if it is cancelled.
     pub(super) async fn next(&mut self) -> NextMessage {
         // Without a request nothing can come. Two heartbeats may be late.
-        let silence = match self.open {
+        let silence = match self.open.messages {
             0 => Duration::MAX,
             _ => self.wanted.heartbeat * 2 + Duration::from_secs(1),
         };
@@ -154,12 +200,19 @@ impl Requests {
 
     /// Requests that a server of an earlier connection had are gone.
     pub(super) fn forget(&mut self) {
-        self.ended(self.open);
+        self.ended(self.open.messages);
     }
 
     fn ended(&mut self, messages: usize) {
-        let messages = messages.min(self.open);
-        self.open -= messages;
+        let messages = self.open.take(messages);
+        self.held.credit.give_back(self.wanted.source, messages);
+    }
+
+    /// The consumer has a new leader, which does not have the request of this answer.
+    fn is_gone(&mut self, answer: &Answer) {
+        let number = answer.subject.rsplit('.').next();
+        let number = number.and_then(|number| number.parse().ok());
+        let messages = self.open.take_until(number.unwrap_or(0));
         self.held.credit.give_back(self.wanted.source, messages);
     }
 
@@ -174,10 +227,9 @@ impl Requests {
                 let Some(key) = Key::of(&message) else {
                     return Ok(None);
                 };
-                match self.open.checked_sub(1) {
-                    Some(less) => self.open = less,
+                if self.open.take(1) == 0 {
                     // It came for a request that is forgotten.
-                    None => self.held.credit.owe(self.wanted.source),
+                    self.held.credit.owe(self.wanted.source);
                 }
                 Ok(Some((message, key)))
             }
@@ -187,6 +239,10 @@ impl Requests {
                 let left = answer.headers.as_ref().and_then(|it| it.get(LEFT));
                 let left = left.and_then(|left| left.as_str().parse().ok());
                 match left {
+                    _ if status == StatusCode::REQUEST_TERMINATED && text == NEW_LEADER => {
+                        self.is_gone(&answer);
+                        Ok(None)
+                    }
                     // One request ended: at its time, or because the next message is larger than its rest.
                     Some(left) if goes_on(status, text) => {
                         self.ended(left);
@@ -209,5 +265,42 @@ fn goes_on(status: StatusCode, text: &str) -> bool {
 impl Drop for Requests {
     fn drop(&mut self) {
         self.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_gone_leader_had_is_not_open_and_what_its_successor_has_is() {
+        let mut open = Open::default();
+        assert_eq!((open.add(16), open.add(8)), (1, 2));
+        assert_eq!(open.take(10), 10);
+        // Each request that is gone is told.
+        assert_eq!((open.take_until(2), open.take_until(1)), (14, 0));
+        assert_eq!(open.add(16), 3);
+        assert_eq!(open.take_until(2), 0);
+        assert_eq!(open.take(1), 1);
+        assert_eq!(open.add(12), 4);
+        assert_eq!((open.take_until(3), open.messages), (15, 12));
+    }
+
+    #[test]
+    fn requests_whose_messages_have_come_are_forgotten() {
+        let mut open = Open::default();
+        for _ in 0..1_000 {
+            open.add(16);
+            assert_eq!(open.take(16), 16);
+        }
+        assert_eq!(open.newest, []);
+        open.add(16);
+        for _ in 0..1_000 {
+            open.add(8);
+            assert_eq!(open.take(8), 8);
+        }
+        // Sixteen are left of the last two, or of the first one.
+        assert!(open.newest.len() <= 2, "{open:?}");
+        assert_eq!((open.take(99), open.take(1)), (16, 0));
     }
 }
