@@ -197,6 +197,38 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
     }
 }
 
+/// As without a leader of the dead letters' stream: nobody acknowledges a note.
+#[tokio::test]
+async fn refused_messages_whose_notes_get_no_answer_hold_up_no_other() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let store = store(&server, "shut", Some(Arc::clone(&ours))).await;
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client.clone());
+    let names = Names::with_prefix("shut");
+    let deleted = js.delete_stream(names.dead_stream()).await;
+    deleted.expect("deleted");
+    let mut notes = client
+        .subscribe(names.dead_all())
+        .await
+        .expect("subscribed");
+    client.flush().await.expect("flushed");
+    let forged = forgeries("shut", store.incarnation().0, &ours, &foreign);
+    let count = forged.len();
+    for forgery in forged {
+        let sent = js.publish_with_headers(forgery.subject, forgery.headers, forgery.body.into());
+        sent.await.expect("sent").await.expect("stored");
+    }
+    let put = store.inbox().put(vec![(run("a"), fact(&run("a"), "true"))]);
+    put.await.expect("put");
+    assert_eq!(taken(&store).await.bytes, fact(&run("a"), "true"));
+    for _ in 0..count {
+        let note = timeout(SOON, notes.next()).await.expect("in time");
+        assert_eq!(note.expect("a note").payload.len(), 0);
+    }
+}
+
 fn approval(by: Reporter, seq: u64) -> Vec<u8> {
     let body: Inbound<u64, u64, NoSignal> = Inbound::Reported(TaskReport {
         task: TaskId {

@@ -326,8 +326,8 @@ impl NatsInbox {
     }
 
     /// Puts a note about a refused message among the dead letters. The message itself is not in it, so that no command puts
-    /// it back.
-    async fn note(&self, message: &Message, why: &str) {
+    /// it back. Nothing waits for the note: while its stream has no leader, engines go on.
+    fn note(&self, message: &Message, why: &str) {
         let noted = self
             .notes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -353,15 +353,17 @@ impl NatsInbox {
             bytes: Vec::new(),
         };
         // It is counted and logged in any case.
-        let put = NatsDead::new(Arc::clone(&self.link)).put(letter).await;
-        if let Err(error) = put {
-            tracing::debug!(%error, "no note about a refused message");
-        }
+        let dead = NatsDead::new(Arc::clone(&self.link));
+        tokio::spawn(async move {
+            if let Err(error) = dead.put(letter).await {
+                tracing::debug!(%error, "no note about a refused message");
+            }
+        });
     }
 
     /// Refuses a message for good. Senders of this build repeat theirs under the right subject.
     async fn refuse(&self, message: &Message, why: &str) {
-        self.note(message, why).await;
+        self.note(message, why);
         if let Some(reply) = message.reply.clone() {
             Key::of(message).inspect(|key| self.held.remove_refused(*key));
             let _ = self
