@@ -166,19 +166,43 @@ async fn engines_share_the_partitions_and_an_engine_that_goes_or_comes_leaves_no
     drop(d);
 }
 
-/// Priorities of requests of the engine that reads a partition and of the one that stands by, as `engine/src/nats/share.rs` has
-/// them.
-const FIRST: usize = 1;
-const SECOND: usize = 2;
+/// Priorities of requests of the engine that reads a partition and of the one that stands by, as `engine/src/nats/silent.rs`
+/// has them.
+const FIRST: usize = 8;
+const SECOND: usize = 9;
+
+/// Puts rounds of messages until three in a row are taken in time.
+async fn three_whole_rounds(
+    store: &NatsStore,
+    runs: &[RunId],
+    number: &mut u32,
+    took: &mut mpsc::UnboundedReceiver<Took>,
+) {
+    let mut in_a_row = 0;
+    while in_a_row < 3 {
+        *number += 1;
+        put(store, runs, *number).await;
+        let end = Instant::now() + Duration::from_secs(8);
+        let mut missing: BTreeSet<Vec<u8>> = runs.iter().map(|run| body(*number, run)).collect();
+        in_a_row += 1;
+        while !missing.is_empty() {
+            let Ok(Some((_, bytes))) = timeout_at(end, took.recv()).await else {
+                in_a_row = 0;
+                break;
+            };
+            missing.remove(&bytes);
+        }
+    }
+}
 
 /// An engine as the server sees one that is frozen (SIGSTOP, a virtual machine that stands still): it took its share, its
 /// requests stay open on a connection that nothing closes, and it sends no heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_do_not_go_to_the_open_requests_of_an_engine_that_fell_silent() {
+async fn messages_do_not_go_to_the_open_requests_of_a_silent_engine_also_where_another_one_begins()
+{
     let server = started!(NatsServer::start(NatsOptions::default()));
     let runs = runs();
     let (sender, mut took) = mpsc::unbounded_channel();
-    let reader = Reader::begin(&server, 1, &sender).await;
     let client = async_nats::connect(server.url()).await.expect("a client");
     let names = Names::default();
     let (beats, engines) = (client.clone(), names.engines());
@@ -190,12 +214,13 @@ async fn messages_do_not_go_to_the_open_requests_of_an_engine_that_fell_silent()
             beats.publish(engines.clone(), beat).await.expect("sent");
         }
     });
+    let reader = Reader::begin(&server, 1, &sender).await;
     let own = client.new_inbox();
     let mut frozen = client.subscribe(own.clone()).await.expect("subscribed");
+    let open = Duration::from_secs(120);
     let stream = names.inbox_stream();
     let ask = async |partition: u64, priority: usize| {
-        let minute = Duration::from_secs(60);
-        let request = serde_json::json!({"batch": 16, "expires": minute.as_nanos(), "group": "engines",
+        let request = serde_json::json!({"batch": 16, "expires": open.as_nanos(), "group": "engines",
             "priority": priority});
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.engines-{partition}");
         let sent = client.publish_with_reply(subject, own.clone(), request.to_string().into());
@@ -227,32 +252,30 @@ async fn messages_do_not_go_to_the_open_requests_of_an_engine_that_fell_silent()
         }
     };
     let shared = timeout(SOON, shared).await.expect("a share");
+    let asked = Instant::now();
     for partition in &shared {
         ask(*partition, FIRST).await;
     }
     client.flush().await.expect("flushed");
     alive.abort();
-    let whole = async {
-        let mut in_a_row = 0;
-        while in_a_row < 3 {
-            number += 1;
-            put(&reader.store, &runs, number).await;
-            let end = Instant::now() + Duration::from_secs(8);
-            let mut missing: BTreeSet<Vec<u8>> = runs.iter().map(|run| body(number, run)).collect();
-            in_a_row += 1;
-            while !missing.is_empty() {
-                let Ok(Some((_, bytes))) = timeout_at(end, took.recv()).await else {
-                    in_a_row = 0;
-                    break;
-                };
-                missing.remove(&bytes);
-            }
-        }
-    };
-    // The requests are open for a minute. What they got before is repeated after ten seconds.
-    let whole = timeout(Duration::from_secs(55), whole).await;
+    // What the requests got before is repeated after ten seconds.
+    let whole = three_whole_rounds(&reader.store, &runs, &mut number, &mut took);
+    let whole = timeout(Duration::from_secs(40), whole).await;
     whole.expect("rounds that no silent engine has a part of");
+    // An engine that begins now has never heard of the silent one.
+    let other = Reader::begin(&server, 2, &sender).await;
+    let mut shared = false;
+    while !shared {
+        number += 1;
+        let taken = round(&reader.store, &runs, number, &mut took).await;
+        shared = taken.contains(&2);
+    }
+    let whole = three_whole_rounds(&reader.store, &runs, &mut number, &mut took);
+    let whole = timeout(Duration::from_secs(20), whole).await;
+    whole.expect("rounds that no silent engine has a part of");
+    assert!(asked.elapsed() < open, "the requests are still open");
     reader.end().await;
+    other.end().await;
 }
 
 /// A frozen engine's requests stay open until they end, and those for due timers are served in turn with the others'.

@@ -24,6 +24,7 @@ mod pull;
 mod quarantine;
 mod requests;
 mod share;
+mod silent;
 mod streams;
 mod tasks;
 mod unacked;

@@ -132,7 +132,8 @@ pub(super) async fn run_timer_pull(sink: Sink) {
                     heartbeat: HEARTBEAT,
                 };
                 if let Ok(requests) = sink.requests(wanted).await {
-                    brought = pull(&sink, &consumer, requests, Source::Shared, None).await;
+                    let end = pull(&sink, &consumer, requests, Source::Shared, None).await;
+                    brought = end.brought;
                 }
             }
             Err(why) => tracing::debug!(stream, why, "no consumer"),
@@ -159,38 +160,42 @@ pub(super) async fn run_partition_pull(
         priority_groups: vec![GROUP.to_owned()],
         ..shared(String::new())
     };
+    let source = Source::Partition(partition);
     let mut pause = Pause(Pause::LEAST);
+    let mut known = None;
     while !sink.out.is_closed() {
-        let rank = rank_of(&mut share, partition);
-        let Some(own_rank) = rank else {
+        let Some(rank) = rank_of(&mut share, partition) else {
             if share.changed().await.is_err() {
                 return;
             }
             continue;
         };
-        let mut brought = false;
-        match consumer(&sink.link, &stream, config.clone()).await {
-            Ok(consumer) => {
-                let source = Source::Partition(partition);
-                let wanted = Wanted {
-                    stream: stream.clone(),
-                    consumer: name.clone(),
-                    group: Some((GROUP, own_rank.priority())),
-                    source,
-                    most: PARTITION_PULL_MAX,
-                    expires: PARTITION_EXPIRES,
-                    heartbeat: PARTITION_HEARTBEAT,
-                };
-                if let Ok(requests) = sink.requests(wanted).await {
-                    let own = Some((partition, rank, &mut share));
-                    brought = pull(&sink, &consumer, requests, source, own).await;
-                }
-            }
-            Err(why) => tracing::debug!(stream, partition, why, "no consumer"),
+        let mut end = PullEnd::default();
+        if known.is_none() {
+            let made = consumer(&sink.link, &stream, config.clone()).await;
+            known = made
+                .inspect_err(|why| tracing::debug!(stream, partition, why, "no consumer"))
+                .ok();
         }
-        if rank_of(&mut share, partition) == rank {
+        if let Some(consumer) = &known {
+            let wanted = Wanted {
+                stream: stream.clone(),
+                consumer: name.clone(),
+                group: Some((GROUP, rank.priority())),
+                source,
+                most: PARTITION_PULL_MAX,
+                expires: PARTITION_EXPIRES,
+                heartbeat: PARTITION_HEARTBEAT,
+            };
+            if let Ok(requests) = sink.requests(wanted).await {
+                let own = Some((partition, rank, &mut share));
+                end = pull(&sink, consumer, requests, source, own).await;
+            }
+        }
+        if !end.for_rank {
+            known = None;
             sink.trouble.notify_one();
-            pause.after(brought).await;
+            pause.after(end.brought).await;
         }
     }
 }
@@ -275,45 +280,73 @@ async fn consumer(link: &Link, stream: &str, config: pull::Config) -> Result<Pul
         .map_err(|error| error.to_string())
 }
 
-/// Runs one pull until it fails, or until this engine's rank changes. The answer is whether it delivered anything.
+/// End of a pull.
+#[derive(Debug, Clone, Copy, Default)]
+struct PullEnd {
+    /// Whether it delivered anything.
+    brought: bool,
+    /// Whether it ended because of the engine's rank. The consumer is still there.
+    for_rank: bool,
+}
+
+/// The engine's new rank for a partition, when it changes.
+///
+/// # Errors
+/// The share ends.
+async fn changed(
+    own: &mut Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
+) -> Result<Option<Rank>, watch::error::RecvError> {
+    let Some((partition, rank, share)) = own else {
+        return std::future::pending().await;
+    };
+    loop {
+        share.changed().await?;
+        let now = rank_of(share, *partition);
+        if now != Some(*rank) {
+            return Ok(now);
+        }
+    }
+}
+
+/// Runs one pull until it fails, or until this engine's rank changes.
 async fn pull(
     sink: &Sink,
     consumer: &PullConsumer,
     mut requests: Requests,
     source: Source,
-    mut own: Option<(u64, Option<Rank>, &mut watch::Receiver<Ranks>)>,
-) -> bool {
-    let mut brought = false;
+    mut own: Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
+) -> PullEnd {
+    let mut end = PullEnd::default();
     let mut connections = sink.connections.clone();
     connections.mark_unchanged();
     // One engine of those that read a partition examines its consumer.
-    let examines = !matches!(own, Some((_, Some(Rank::Second), _)));
+    let examines = !matches!(own, Some((_, Rank::Second, _)));
     let mut quiet_since = Instant::now();
     loop {
-        let changed = async {
-            match &mut own {
-                Some((partition, rank, share)) => loop {
-                    if share.changed().await.is_err() || rank_of(share, *partition) != *rank {
-                        return;
-                    }
-                },
-                None => std::future::pending().await,
-            }
-        };
         let few = requests.are_few();
         let credit = requests.credit();
         let came = tokio::select! {
             biased;
             came = requests.next() => came,
-            () = changed => {
+            now = changed(&mut own) => {
+                // Its open requests are served before others' until they end, which loses nothing.
+                if let (Some((_, rank @ Rank::First(_), _)), Ok(Some(Rank::First(priority)))) =
+                    (&mut own, &now)
+                    && rank.priority() < *priority
+                {
+                    *rank = Rank::First(*priority);
+                    requests.ask_with(*priority);
+                    continue;
+                }
                 // What the server has sent already is this engine's.
+                end.for_rank = now.is_ok();
                 while let Some((message, key)) = requests.now() {
-                    brought = true;
+                    end.brought = true;
                     if !sink.pass(message, key, source).await {
                         break;
                     }
                 }
-                return brought;
+                return end;
             }
             Ok(()) = connections.changed() => {
                 requests.forget();
@@ -326,20 +359,20 @@ async fn pull(
         };
         match came {
             Ok(Some((message, key))) => {
-                brought = true;
+                end.brought = true;
                 quiet_since = Instant::now();
                 if !sink.pass(message, key, source).await {
-                    return brought;
+                    return end;
                 }
             }
             Err(why) => {
                 tracing::debug!(why, "a pull ends");
-                return brought;
+                return end;
             }
             Ok(None) if examines && quiet_since.elapsed() >= QUIET_MAX => {
                 quiet_since = Instant::now();
                 if stuck(&sink.link, consumer).await {
-                    return brought;
+                    return end;
                 }
             }
             Ok(None) => {}

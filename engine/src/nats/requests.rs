@@ -10,6 +10,7 @@
 use super::{
     credit::Source,
     link::Link,
+    silent::Priority,
     unacked::{Key, UnackedMessages},
 };
 use async_nats::{
@@ -46,7 +47,7 @@ pub(super) struct Wanted {
     pub(super) stream: String,
     pub(super) consumer: String,
     /// Group and priority, at a consumer with priorities.
-    pub(super) group: Option<(&'static str, usize)>,
+    pub(super) group: Option<(&'static str, Priority)>,
     pub(super) source: Source,
     /// Most messages in one request, with the largest window of credit.
     pub(super) most: usize,
@@ -146,6 +147,11 @@ impl Requests {
         async move { held.credit.ask(source, most).await }
     }
 
+    /// Sends the next requests with this priority. Those that are open keep theirs.
+    pub(super) fn ask_with(&mut self, priority: Priority) {
+        self.wanted.group = self.wanted.group.map(|(group, _)| (group, priority));
+    }
+
     /// Sends a request for messages for which credit was taken.
     pub(super) async fn send(&mut self, messages: usize) {
         let reply = format!("{}.{}", self.inbox, self.open.add(messages));
@@ -164,7 +170,7 @@ impl Requests {
             max_bytes: largest.max(BYTES_MAX),
             idle_heartbeat: *heartbeat,
             group: group.map(|(group, _)| group.to_owned()),
-            priority: group.map(|(_, priority)| priority),
+            priority: group.map(|(_, priority)| usize::from(priority)),
             ..BatchConfig::default()
         };
         let body = serde_json::to_vec(&request).unwrap_or_default();

@@ -6,7 +6,8 @@
 //! decides: a share makes them fast, not right.
 //!
 //! A frozen engine (SIGSTOP, a virtual machine that stands still) leaves its requests open on a connection that nothing
-//! closes. Who reads its partitions next asks with a higher priority until those requests have expired.
+//! closes. Who reads its partitions next is served before them until they have expired: each takeover takes the next
+//! priority ([`super::silent`]).
 //!
 //! Due timers have no such priorities. All engines read them, and a request for them ends soon ([`requests::TIMERS_EXPIRE`]). What
 //! a frozen engine got comes to another one after the claim of ten seconds.
@@ -14,7 +15,10 @@
 //! An engine that met a message for a newer build yields its partition for a while: while another engine lives that does
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
 
-use super::{link::Link, requests};
+use super::{
+    link::Link,
+    silent::{Passed, Priority, STANDS_BY, SilentBeat, SilentEngines, reader_priority},
+};
 use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{address::Origin, id::hash64};
 use futures::StreamExt;
@@ -46,10 +50,8 @@ pub(super) type YieldDeadlines = BTreeMap<u64, Instant>;
 /// Rank of an engine for a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// It reads the partition of an engine that fell silent, and is served before what that one asked for.
-    TakesOver,
-    /// It reads the partition.
-    First,
+    /// It reads the partition, and its requests have this priority.
+    First(Priority),
     /// It stands by.
     Second,
 }
@@ -60,21 +62,17 @@ impl Rank {
         self != Self::Second
     }
 
-    /// Priority of its requests: the server serves the lowest number first (NATS ADR-42, `prioritized`).
-    pub(super) fn priority(self) -> usize {
+    /// Priority of its requests.
+    pub(super) fn priority(self) -> Priority {
         match self {
-            Self::TakesOver => 0,
-            Self::First => 1,
-            Self::Second => 2,
+            Self::First(priority) => priority,
+            Self::Second => STANDS_BY,
         }
     }
 }
 
 /// Ranks of one engine for all partitions, by number. `None`: it does not read the partition.
 pub(super) type Ranks = Arc<Vec<Option<Rank>>>;
-
-/// Partitions of engines that fell silent, each with the time until which their requests may be open.
-type Takeovers = BTreeMap<u64, Instant>;
 
 /// What engines tell each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +85,9 @@ struct EngineHeartbeat {
     /// Partitions that it leaves to engines of a newer build.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     yields: BTreeSet<u64>,
+    /// Engines that fell silent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<SilentBeat>,
 }
 
 /// Time at which each engine's last heartbeat was signed. A replayed heartbeat of an engine that is gone would keep its
@@ -111,7 +112,7 @@ impl Latest {
 }
 
 /// Engines that live, this one included, each with the partitions that it yields.
-type Live = BTreeMap<u64, BTreeSet<u64>>;
+pub(super) type Live = BTreeMap<u64, BTreeSet<u64>>;
 
 /// Ranks of an engine that does not know the others yet.
 pub(super) fn in_reserve(partitions: u64) -> Ranks {
@@ -151,8 +152,9 @@ fn firsts(live: &BTreeSet<u64>, partitions: u64) -> BTreeMap<u64, u64> {
     firsts
 }
 
-/// Ranks of the engine `ours` among those that live, itself included. `taken`: partitions whose former reader fell silent.
-fn ranks(ours: u64, live: &Live, taken: &BTreeSet<u64>, partitions: u64) -> Ranks {
+/// Ranks of the engine `ours` among those that live, itself included. `passed`: requests before which a partition's
+/// reader must be served.
+fn ranks(ours: u64, live: &Live, passed: &Passed, partitions: u64) -> Ranks {
     let engines: BTreeSet<u64> = live.keys().copied().collect();
     let firsts = firsts(&engines, partitions);
     let rank = |partition: u64| {
@@ -166,8 +168,7 @@ fn ranks(ours: u64, live: &Live, taken: &BTreeSet<u64>, partitions: u64) -> Rank
         let first = first.filter(stays).or_else(|| best(None).copied());
         let second = best(first);
         match () {
-            () if first == Some(ours) && taken.contains(&partition) => Some(Rank::TakesOver),
-            () if first == Some(ours) => Some(Rank::First),
+            () if first == Some(ours) => Some(Rank::First(reader_priority(passed, partition))),
             () if second == Some(&ours) => Some(Rank::Second),
             () => None,
         }
@@ -178,8 +179,8 @@ fn ranks(ours: u64, live: &Live, taken: &BTreeSet<u64>, partitions: u64) -> Rank
 /// Other engines: when each was heard of, and what it yields.
 type OtherEngines = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
 
-/// Engines that fell silent. They are not among the others from now on.
-fn silent(others: &mut OtherEngines, now: Instant) -> Vec<u64> {
+/// Takes engines that fell silent from the others.
+fn fell_silent(others: &mut OtherEngines, now: Instant) -> Vec<u64> {
     let is_silent = |(at, _): &(Instant, _)| now.duration_since(*at) >= GONE_AFTER;
     let found = others.iter().filter(|(_, other)| is_silent(other));
     let found: Vec<u64> = found.map(|(engine, _)| *engine).collect();
@@ -195,12 +196,14 @@ fn live(ours: (u64, BTreeSet<u64>), others: &OtherEngines) -> Live {
     others.chain([ours]).collect()
 }
 
-/// Notes the partitions that an engine read before it fell silent.
-fn note_silent(engine: u64, before: &Live, partitions: u64, now: Instant, noted: &mut Takeovers) {
-    let its = ranks(engine, before, &BTreeSet::new(), partitions);
+/// Partitions that an engine reads, each with the priority of its requests.
+fn read_by(engine: u64, live: &Live, passed: &Passed, partitions: u64) -> Passed {
+    let its = ranks(engine, live, passed, partitions);
     let its = (0..).zip(its.iter());
-    let read = its.filter(|(_, rank)| rank.is_some_and(Rank::reads));
-    noted.extend(read.map(|(partition, _)| (partition, now + requests::PARTITION_EXPIRES)));
+    let read = its.filter_map(|(partition, rank)| Some((partition, (*rank)?)));
+    let read = read.filter(|(_, rank)| rank.reads());
+    read.map(|(partition, rank)| (partition, rank.priority()))
+        .collect()
 }
 
 /// Tells other engines that this one ends.
@@ -236,8 +239,8 @@ pub(super) async fn run_partition_share(
     let partitions = share.borrow().len() as u64;
     let mut others = OtherEngines::new();
     let mut latest = Latest::default();
-    let mut takeovers = Takeovers::new();
-    let mut before = (Live::new(), BTreeSet::new());
+    let mut silent = SilentEngines::default();
+    let mut before = (Live::new(), Passed::new());
     let begun = Instant::now();
     let mut tick = tokio::time::interval(BEAT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -271,8 +274,10 @@ pub(super) async fn run_partition_share(
                     }
                     match said {
                         EngineHeartbeat { engine, leaves: true, .. } => drop(others.remove(&engine)),
-                        EngineHeartbeat { engine, yields, .. } => {
-                            others.insert(engine, (Instant::now(), yields));
+                        EngineHeartbeat { engine, yields, silent: said, .. } => {
+                            let now = Instant::now();
+                            others.insert(engine, (now, yields));
+                            silent.hear(said, now);
                         }
                     }
                     false
@@ -283,20 +288,30 @@ pub(super) async fn run_partition_share(
             if due {
                 let beat = EngineHeartbeat {
                     engine: ours,
+                    leaves: false,
                     yields: yields.clone(),
-                    ..EngineHeartbeat::default()
+                    silent: silent.said(now),
                 };
                 publish_heartbeat(&link, &beat).await;
             }
-            for engine in silent(&mut others, now) {
-                note_silent(engine, &before.0, partitions, now, &mut takeovers);
+            for engine in fell_silent(&mut others, now) {
+                let passed = silent.passed_lately(&before.0, now);
+                silent.note(engine, read_by(engine, &before.0, &passed, partitions), now);
             }
-            let members = (live((ours, yields), &others), present(&takeovers, now));
-            if members == before || now.duration_since(begun) < LISTEN_FIRST {
+            if now.duration_since(begun) < LISTEN_FIRST {
                 continue;
             }
-            let (live, taken) = &members;
-            let own = ranks(ours, live, taken, partitions);
+            let live = live((ours, yields), &others);
+            if before.0.is_empty() && others.is_empty() {
+                silent.note_unknown(partitions, now);
+            }
+            let passed = silent.passed(&live, now);
+            let members = (live, passed);
+            if members == before {
+                continue;
+            }
+            let (live, passed) = &members;
+            let own = ranks(ours, live, passed, partitions);
             let read = own.iter().flatten().filter(|rank| rank.reads()).count();
             tracing::info!(
                 engines = live.len(),
@@ -311,9 +326,10 @@ pub(super) async fn run_partition_share(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::silent::READS, *};
 
     const PARTITIONS: u64 = 64;
+    const FIRST: Option<Rank> = Some(Rank::First(READS));
 
     fn engines(count: u64) -> Live {
         (1..=count)
@@ -333,17 +349,12 @@ mod tests {
             let mut seconds = vec![0; 64];
             let mut shares = Vec::new();
             for engine in live.keys() {
-                let ranks = ranks(*engine, &live, &BTreeSet::new(), PARTITIONS);
+                let ranks = ranks(*engine, &live, &Passed::new(), PARTITIONS);
                 for (at, rank) in ranks.iter().enumerate() {
-                    firsts[at] += u64::from(*rank == Some(Rank::First));
+                    firsts[at] += u64::from(*rank == FIRST);
                     seconds[at] += u64::from(*rank == Some(Rank::Second));
                 }
-                shares.push(
-                    ranks
-                        .iter()
-                        .filter(|rank| **rank == Some(Rank::First))
-                        .count(),
-                );
+                shares.push(ranks.iter().filter(|rank| **rank == FIRST).count());
             }
             assert_eq!(firsts, [1; 64], "{count} engines");
             assert_eq!(seconds, [u64::from(count > 1); 64], "{count} engines");
@@ -372,44 +383,41 @@ mod tests {
         let now = Instant::now();
         let none = BTreeSet::new;
         let mut others = OtherEngines::from([(1, (now, none())), (2, (now + GONE_AFTER, none()))]);
-        assert_eq!(silent(&mut others, now + GONE_AFTER), [1]);
+        assert_eq!(fell_silent(&mut others, now + GONE_AFTER), [1]);
         let live = live((3, none()), &others);
         assert_eq!(numbers(&live), BTreeSet::from([2, 3]));
         let alone = Live::from([(3, none())]);
         assert!(
-            ranks(3, &alone, &none(), PARTITIONS)
+            ranks(3, &alone, &Passed::new(), PARTITIONS)
                 .iter()
-                .all(|rank| *rank == Some(Rank::First))
+                .all(|rank| *rank == FIRST)
         );
     }
 
     #[test]
-    fn the_partitions_of_a_silent_engine_are_taken_over_until_its_requests_expire() {
+    fn the_partitions_of_a_silent_engine_are_taken_over_with_the_next_priority() {
         let now = Instant::now();
         let before = engines(3);
         let silent = *before.keys().next().unwrap();
-        let mut takeovers = Takeovers::new();
-        note_silent(silent, &before, PARTITIONS, now, &mut takeovers);
-        let taken = present(&takeovers, now);
-        let its = firsts(&numbers(&before), PARTITIONS);
-        let its = its.into_iter().filter(|(_, engine)| *engine == silent);
-        assert_eq!(taken, its.map(|(partition, _)| partition).collect());
+        let its = read_by(silent, &before, &Passed::new(), PARTITIONS);
+        let firsts = firsts(&numbers(&before), PARTITIONS);
+        let firsts = firsts.into_iter().filter(|(_, engine)| *engine == silent);
+        let firsts = firsts.map(|(partition, _)| (partition, READS));
+        assert_eq!(its, firsts.collect());
+        let mut known = SilentEngines::default();
+        known.note(silent, its.clone(), now);
         let mut after = before.clone();
         after.remove(&silent);
+        let passed = known.passed(&after, now);
         for partition in 0..PARTITIONS {
-            let wanted = match taken.contains(&partition) {
-                true => Rank::TakesOver,
-                false => Rank::First,
-            };
+            let wanted = READS - u8::from(its.contains_key(&partition));
             let at = usize::try_from(partition).unwrap();
-            let rank = |engine: &u64| ranks(*engine, &after, &taken, PARTITIONS)[at];
+            let rank = |engine: &u64| ranks(*engine, &after, &passed, PARTITIONS)[at];
             let mut both: Vec<Option<Rank>> = after.keys().map(rank).collect();
             both.sort_unstable();
-            assert_eq!(both, [Some(wanted), Some(Rank::Second)]);
+            assert_eq!(both, [Some(Rank::First(wanted)), Some(Rank::Second)]);
         }
-        assert!(Rank::TakesOver.priority() < Rank::First.priority());
-        let expired = now + requests::PARTITION_EXPIRES;
-        assert_eq!(present(&takeovers, expired), BTreeSet::new());
+        assert!(Rank::First(READS).priority() < Rank::Second.priority());
     }
 
     #[test]
@@ -420,20 +428,19 @@ mod tests {
         };
         for partition in 0..PARTITIONS {
             let rank = |live: &Live, engine| {
-                ranks(engine, live, &BTreeSet::new(), PARTITIONS)
-                    [usize::try_from(partition).unwrap()]
+                ranks(engine, live, &Passed::new(), PARTITIONS)[usize::try_from(partition).unwrap()]
             };
             for engine in [old, older] {
                 live.insert(engine, BTreeSet::from([partition]));
             }
-            assert_eq!(rank(&live, newer), Some(Rank::First));
+            assert_eq!(rank(&live, newer), FIRST);
             let seconds = [old, older].map(|engine| rank(&live, engine));
             assert!(seconds.contains(&Some(Rank::Second)) && seconds.contains(&None));
             // Where all yield, one reads: messages for its build come there, too.
             live.insert(newer, BTreeSet::from([partition]));
             let mut all = [old, older, newer].map(|engine| rank(&live, engine));
             all.sort_unstable();
-            assert_eq!(all, [None, Some(Rank::First), Some(Rank::Second)]);
+            assert_eq!(all, [None, FIRST, Some(Rank::Second)]);
             live = engines(3);
         }
     }
