@@ -3,6 +3,7 @@
 
 use crate::nats_common;
 
+use async_nats::jetstream::{self, consumer::pull};
 use dormer_engine::{
     nats::NatsStore,
     port::{Ack, Inbox, Ports},
@@ -11,7 +12,7 @@ use dormer_proto::{
     id::RunId,
     subject::{Names, PARTITIONS, partition_of},
 };
-use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, started};
+use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, await_condition, started};
 use futures::StreamExt;
 use nats_common::{options, run};
 use std::{
@@ -276,6 +277,38 @@ async fn messages_do_not_go_to_the_open_requests_of_a_silent_engine_also_where_a
     assert!(asked.elapsed() < open, "the requests are still open");
     reader.end().await;
     other.end().await;
+}
+
+/// An engine of a build that reads all partitions with one consumer makes it again while the partition's own is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_of_an_earlier_build_that_comes_late_keeps_no_partition() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let runs = runs();
+    let (sender, mut took) = mpsc::unbounded_channel();
+    let reader = Reader::begin(&server, 1, &sender).await;
+    round(&reader.store, &runs, 1, &mut took).await;
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let names = Names::default();
+    let stream = jetstream::new(client)
+        .get_stream(names.inbox_stream())
+        .await;
+    let stream = stream.expect("a stream");
+    let earlier = || async {
+        // The reader may be faster, or pauses before it tries again.
+        let _ = stream.delete_consumer("engines-0").await;
+        let config = pull::Config {
+            durable_name: Some("engines".to_owned()),
+            filter_subject: names.inbox_partition(0),
+            ..pull::Config::default()
+        };
+        stream.create_consumer(config).await.is_ok()
+    };
+    await_condition("the earlier build's consumer", SOON, earlier).await;
+    assert_eq!(
+        round(&reader.store, &runs, 2, &mut took).await,
+        vec![1; runs.len()]
+    );
+    reader.end().await;
 }
 
 /// A frozen engine's requests stay open until they end, and those for due timers are served in turn with the others'.

@@ -5,13 +5,14 @@ use super::{
     credit::Source,
     link::Link,
     old_inbox,
-    requests::{PARTITION_EXPIRES, Requests, TIMERS_EXPIRE, Wanted},
+    requests::{Lost, PARTITION_EXPIRES, Requests, TIMERS_EXPIRE, Wanted},
     share::{Rank, Ranks},
     unacked::{CLAIM, Key, UnackedMessages},
 };
 use async_nats::jetstream::{
-    Message,
+    ErrorCode, Message,
     consumer::{AckPolicy, PriorityPolicy, PullConsumer, pull},
+    stream::{ConsumerError, ConsumerErrorKind},
 };
 use futures::StreamExt;
 use std::{
@@ -136,7 +137,7 @@ pub(super) async fn run_timer_pull(sink: Sink) {
                     brought = end.brought;
                 }
             }
-            Err(why) => tracing::debug!(stream, why, "no consumer"),
+            Err(error) => tracing::debug!(stream, %error, "no consumer"),
         }
         sink.trouble.notify_one();
         pause.after(brought).await;
@@ -162,6 +163,7 @@ pub(super) async fn run_partition_pull(
     };
     let source = Source::Partition(partition);
     let mut pause = Pause(Pause::LEAST);
+    let mut maker = ConsumerMaker::default();
     let mut known = None;
     while !sink.out.is_closed() {
         let Some(rank) = rank_of(&mut share, partition) else {
@@ -172,10 +174,7 @@ pub(super) async fn run_partition_pull(
         };
         let mut end = PullEnd::default();
         if known.is_none() {
-            let made = consumer(&sink.link, &stream, config.clone()).await;
-            known = made
-                .inspect_err(|why| tracing::debug!(stream, partition, why, "no consumer"))
-                .ok();
+            known = maker.make(&sink.link, &stream, config.clone()).await;
         }
         if let Some(consumer) = &known {
             let wanted = Wanted {
@@ -192,8 +191,10 @@ pub(super) async fn run_partition_pull(
                 end = pull(&sink, consumer, requests, source, own).await;
             }
         }
-        if !end.for_rank {
+        if end.without_consumer {
             known = None;
+        }
+        if !end.for_rank {
             sink.trouble.notify_one();
             pause.after(end.brought).await;
         }
@@ -273,11 +274,64 @@ fn shared(filter: String) -> pull::Config {
     }
 }
 
-async fn consumer(link: &Link, stream: &str, config: pull::Config) -> Result<PullConsumer, String> {
-    link.js
-        .create_consumer_on_stream(config, stream)
-        .await
-        .map_err(|error| error.to_string())
+async fn consumer(
+    link: &Link,
+    stream: &str,
+    config: pull::Config,
+) -> Result<PullConsumer, ConsumerError> {
+    link.js.create_consumer_on_stream(config, stream).await
+}
+
+/// Makes the consumer of a partition. Without a leader of the cluster nobody answers, and a repeat comes sooner to the
+/// next leader than the longest wait for an answer.
+struct ConsumerMaker {
+    answer_max: Duration,
+}
+
+impl Default for ConsumerMaker {
+    fn default() -> Self {
+        let answer_max = Self::ANSWER_FIRST;
+        Self { answer_max }
+    }
+}
+
+impl ConsumerMaker {
+    /// Longest wait for the first answer. Each further one waits twice as long, up to [`ANSWER_MAX`].
+    const ANSWER_FIRST: Duration = Duration::from_secs(1);
+
+    async fn make(
+        &mut self,
+        link: &Link,
+        stream: &str,
+        config: pull::Config,
+    ) -> Option<PullConsumer> {
+        let name = config.durable_name.clone();
+        let made = timeout(self.answer_max, consumer(link, stream, config)).await;
+        match made {
+            Ok(Ok(made)) => {
+                self.answer_max = Self::ANSWER_FIRST;
+                return Some(made);
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(stream, name, %error, "no consumer");
+                if is_taken(&error) {
+                    delete_shared_consumer(link).await;
+                }
+            }
+            Err(_) => {
+                tracing::debug!(stream, name, "nobody answers who makes a consumer");
+                self.answer_max = (self.answer_max * 2).min(ANSWER_MAX);
+            }
+        }
+        None
+    }
+}
+
+/// Whether another consumer reads the same messages: that of builds that read all partitions with one.
+fn is_taken(error: &ConsumerError) -> bool {
+    matches!(error.kind(), ConsumerErrorKind::JetStream(error)
+        if matches!(error.error_code(),
+            ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE | ErrorCode::CONSUMER_WQ_MULTIPLE_UNFILTERED))
 }
 
 /// End of a pull.
@@ -285,8 +339,10 @@ async fn consumer(link: &Link, stream: &str, config: pull::Config) -> Result<Pul
 struct PullEnd {
     /// Whether it delivered anything.
     brought: bool,
-    /// Whether it ended because of the engine's rank. The consumer is still there.
+    /// Whether it ended because of the engine's rank.
     for_rank: bool,
+    /// Whether the consumer may be gone.
+    without_consumer: bool,
 }
 
 /// The engine's new rank for a partition, when it changes.
@@ -365,13 +421,15 @@ async fn pull(
                     return end;
                 }
             }
-            Err(why) => {
-                tracing::debug!(why, "a pull ends");
+            Err(lost) => {
+                tracing::debug!(?lost, "a pull ends");
+                end.without_consumer = matches!(lost, Lost::Consumer(_));
                 return end;
             }
             Ok(None) if examines && quiet_since.elapsed() >= QUIET_MAX => {
                 quiet_since = Instant::now();
-                if stuck(&sink.link, consumer).await {
+                end.without_consumer = stuck(&sink.link, consumer).await;
+                if end.without_consumer {
                     return end;
                 }
             }

@@ -40,6 +40,8 @@ const AROUND: usize = 64 << 10;
 const LEFT: &str = "Nats-Pending-Messages";
 /// End of requests that a consumer's new leader does not have, in the server's words.
 const NEW_LEADER: &str = "Leadership Change";
+/// End of the requests of a consumer that was deleted, in the server's words.
+const DELETED: &str = "Consumer Deleted";
 
 /// What is requested.
 #[derive(Debug, Clone)]
@@ -56,11 +58,20 @@ pub(super) struct Wanted {
     pub(super) heartbeat: Duration,
 }
 
+/// End of requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The consumer may be gone.
+    Consumer(String),
+    /// The requests are lost. The consumer may be there.
+    Requests(String),
+}
+
 /// Message that came, or that the server has none now.
 ///
 /// # Errors
-/// The requests are lost, or the consumer is.
-pub(super) type NextMessage = Result<Option<(Message, Key)>, String>;
+/// [`Lost`].
+pub(super) type NextMessage = Result<Option<(Message, Key)>, Lost>;
 
 /// Open requests. What they have of the credit comes back with them.
 pub(super) struct Requests {
@@ -189,8 +200,8 @@ impl Requests {
         };
         match timeout(silence, self.answers.next()).await {
             Ok(Some(answer)) => self.read(answer),
-            Ok(None) => Err("the connection is closed".into()),
-            Err(_) => Err("no heartbeat".into()),
+            Ok(None) => Err(Lost::Requests("the connection is closed".into())),
+            Err(_) => Err(Lost::Requests("no heartbeat".into())),
         }
     }
 
@@ -254,10 +265,20 @@ impl Requests {
                         self.ended(left);
                         Ok(None)
                     }
-                    _ => Err(format!("{status} {text}")),
+                    _ => Err(lost(status, text)),
                 }
             }
         }
+    }
+}
+
+/// End of requests by this answer to one. Without a consumer, and without its leader, nobody answers.
+fn lost(status: StatusCode, text: &str) -> Lost {
+    let why = format!("{status} {text}");
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::NO_RESPONDERS => Lost::Consumer(why),
+        StatusCode::REQUEST_TERMINATED if text == DELETED => Lost::Consumer(why),
+        _ => Lost::Requests(why),
     }
 }
 
@@ -290,6 +311,15 @@ mod tests {
         assert_eq!(open.take(1), 1);
         assert_eq!(open.add(12), 4);
         assert_eq!((open.take_until(3), open.messages), (15, 12));
+    }
+
+    #[test]
+    fn a_consumer_is_created_again_only_where_it_may_be_gone() {
+        let gone = |status, text| matches!(lost(status, text), Lost::Consumer(_));
+        assert!(gone(StatusCode::NO_RESPONDERS, ""));
+        assert!(gone(StatusCode::NOT_FOUND, "No Messages"));
+        assert!(gone(StatusCode::REQUEST_TERMINATED, "Consumer Deleted"));
+        assert!(!gone(StatusCode::REQUEST_TERMINATED, "Exceeded MaxWaiting"));
     }
 
     #[test]
