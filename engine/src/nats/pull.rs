@@ -420,6 +420,11 @@ async fn pull(
                     return end;
                 }
             }
+            Err(Lost::Silence) => {
+                // It waits where it is for what a server that stands still sends later.
+                requests.forget();
+                sink.trouble.notify_one();
+            }
             Err(lost) => {
                 tracing::debug!(?lost, "a pull ends");
                 end.without_consumer = matches!(lost, Lost::Consumer(_));

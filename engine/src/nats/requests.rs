@@ -65,6 +65,8 @@ pub(super) enum Lost {
     Consumer(String),
     /// The requests are lost. The consumer may be there.
     Requests(String),
+    /// No heartbeat came: the requests may be lost, or the server stands still and answers them later.
+    Silence,
 }
 
 /// Message that came, or that the server has none now.
@@ -201,7 +203,7 @@ impl Requests {
         match timeout(silence, self.answers.next()).await {
             Ok(Some(answer)) => self.read(answer),
             Ok(None) => Err(Lost::Requests("the connection is closed".into())),
-            Err(_) => Err(Lost::Requests("no heartbeat".into())),
+            Err(_) => Err(Lost::Silence),
         }
     }
 
@@ -215,7 +217,7 @@ impl Requests {
         None
     }
 
-    /// Requests that a server of an earlier connection had are gone.
+    /// Takes the open requests for gone. What comes of them all the same is passed on.
     pub(super) fn forget(&mut self) {
         self.ended(self.open.messages);
     }
