@@ -152,7 +152,7 @@ pub async fn rollouts(Of(api): ApiState) -> Answer<List<Rollout>> {
     let mut shown = Vec::new();
     for run in runs.iter() {
         if let Some(mut rollout) = views::rollout(run, &names, &api.live, now) {
-            rollout.typical_turn_seconds = api.typical_turn_seconds(&run.id, &rollout).await;
+            api.note_typical_turn(&run.id, &mut rollout).await;
             shown.push(rollout);
         }
     }
@@ -166,7 +166,7 @@ pub async fn rollouts(Of(api): ApiState) -> Answer<List<Rollout>> {
 pub async fn rollout(Of(api): ApiState, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
     let Json(mut shown) = api.shown_rollout(&run).await?;
-    shown.typical_turn_seconds = api.typical_turn_seconds(&run.id, &shown).await;
+    api.note_typical_turn(&run.id, &mut shown).await;
     Ok(Json(shown))
 }
 

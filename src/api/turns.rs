@@ -42,7 +42,15 @@ pub fn median_turn_ms(turns: &[Turn]) -> Option<u64> {
 
 /// Usual durations of turns by rollout, each with the time of its estimate. Lock held during an estimate, so that
 /// concurrent readers cause one.
-pub(super) type Estimates = Mutex<BTreeMap<RunId, (Timestamp, Option<u64>)>>;
+pub(super) type Estimates = Mutex<BTreeMap<RunId, (Timestamp, Option<TurnEstimate>)>>;
+
+/// Usual duration of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TurnEstimate {
+    seconds: u64,
+    /// Whether no turn has ended, and it is the sum of the steps' durations.
+    expected: bool,
+}
 
 impl Api {
     /// Turns with the lease in a rollout's stored records, oldest first.
@@ -56,13 +64,20 @@ impl Api {
         Ok(turns.into_values().collect())
     }
 
-    /// Usual duration of a turn in seconds, at most a minute old; until a turn has ended, the sum of its steps' last
+    /// Notes in the rollout how long a turn usually takes.
+    pub async fn note_typical_turn(&self, run: &RunId, shown: &mut Rollout) {
+        let estimate = self.typical_turn(run, shown).await;
+        shown.typical_turn_seconds = estimate.map(|it| it.seconds);
+        shown.typical_turn_expected = estimate.is_some_and(|it| it.expected);
+    }
+
+    /// Usual duration of a turn, at most a minute old; until a turn has ended, the sum of its steps' last
     /// durations. A failed estimate is logged, and the rollout is still shown. `None` in three cases:
     ///
     /// - no machine waits for the lease or holds it;
     /// - a step has not run yet;
     /// - the records cannot be read.
-    pub async fn typical_turn_seconds(&self, run: &RunId, of: &Rollout) -> Option<u64> {
+    async fn typical_turn(&self, run: &RunId, of: &Rollout) -> Option<TurnEstimate> {
         if of.queue.is_empty() && of.slots.is_empty() {
             return None;
         }
@@ -83,13 +98,17 @@ impl Api {
         estimate
     }
 
-    async fn estimate(&self, run: &RunId, pool: &str) -> Result<Option<u64>, ApiError> {
+    async fn estimate(&self, run: &RunId, pool: &str) -> Result<Option<TurnEstimate>, ApiError> {
         let turns = self.turns_of(run).await?;
-        let ms = match median_turn_ms(&turns) {
+        let measured = median_turn_ms(&turns);
+        let ms = match measured {
             Some(ms) => Some(ms),
             None => planned::expected_turn(self, pool).await?,
         };
-        Ok(ms.map(|ms| ms / 1_000))
+        Ok(ms.map(|ms| TurnEstimate {
+            seconds: ms / 1_000,
+            expected: measured.is_none(),
+        }))
     }
 }
 
@@ -242,6 +261,7 @@ mod tests {
             median_turn_ms(&turns).map(|ms| ms / 1_000)
         );
         assert!(shown.typical_turn_seconds.is_some());
+        assert!(!shown.typical_turn_expected, "a turn has ended");
     }
 
     #[tokio::test]

@@ -123,6 +123,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         retried: retried.and_then(retried_view),
         retries: state.failing.as_ref().map_or(0, |it| it.retries),
         failing_since: state.failing_since().map(Moment),
+        replaced_by: state.replaced_by().map(str::to_owned),
         ended: Vec::new(),
         would_end: Vec::new(),
         not_compared: not_compared.map(not_compared_view),
@@ -165,6 +166,10 @@ fn cordoned_view(by: dormer_proto::machine::CordonedBy) -> CordonedBy {
 
 /// Names the Machine that replaced a machine, of which the machine's own run knows the UID.
 pub(crate) fn name_reason(machine: &mut Machine, names: &BTreeMap<String, String>) {
+    let next = machine.replaced_by.as_ref();
+    if let Some(name) = next.and_then(|uid| names.get(uid)) {
+        machine.replaced_by = Some(name.clone());
+    }
     let Some(reason) = &mut machine.reason else {
         return;
     };
@@ -355,6 +360,7 @@ pub fn rollout(
     };
     Some(Rollout {
         typical_turn_seconds: None,
+        typical_turn_expected: false,
         eroded: view.eroded,
         pool: run.id.key().to_owned(),
         state: view.state.into(),

@@ -231,10 +231,11 @@ mod tests {
         let more = more.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(more);
         let held = json!([halt.clone()]);
-        let newest = json!({"retries": 2, "failingSince": AT, "setAside": held});
+        let newest = json!({"retries": 2, "failingSince": AT, "setAside": held, "replacedBy": "w"});
         let newest = newest.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(newest);
-        // The phase's text is shown, and the text of a hold says its cause; what a resume ended, or would end, is in its answer alone.
+        // The phase's text is shown, and the text of a hold says its cause; what a resume or a hold ended, or would
+        // end, is in its answer alone.
         let for_programs = ["phase", "run", "episode", "holdCode", "ended", "wouldEnd"];
         let base = machine_json(json!({}));
         all_are_shown(
@@ -259,8 +260,15 @@ mod tests {
             "typicalTurnSeconds": 168, "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62,
             "closed": AT, "quarantine": {"code": "c", "why": "w", "since": AT, "builds": ["1"]},
         });
-        // Machines and serving are the numbers for people; eroded has its sentence in waitingFor.
-        let for_programs = ["members", "joined", "eroded", "run", "episode"];
+        // Machines and serving are the numbers for people; eroded has its sentence in waitingFor, and an expected turn is called so.
+        let for_programs = [
+            "members",
+            "joined",
+            "eroded",
+            "run",
+            "episode",
+            "typicalTurnExpected",
+        ];
         let base = rollout_json(json!({}));
         all_are_shown(
             &fields::<Rollout>(),

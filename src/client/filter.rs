@@ -22,7 +22,7 @@ pub(crate) struct Filter {
     #[arg(long)]
     pub(super) pool: Option<String>,
     /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
-    /// that a person stopped. Upper and lower case are one
+    /// that a person stopped, on-purpose those of them on which nothing waits. Upper and lower case are one
     #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
@@ -274,7 +274,13 @@ impl Term {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
         match self.key.as_str() {
-            "code" => same_code(&found, &self.value),
+            "code" => {
+                let shown = item.shown_code();
+                [Some(found), shown]
+                    .iter()
+                    .flatten()
+                    .any(|it| same_code(it, &self.value))
+            }
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
             "state" => {
                 let urgency = item.urgency().map(Listed::id);
@@ -319,6 +325,21 @@ mod tests {
         let wrong = "colour=red".parse::<Selector>().unwrap_err();
         assert!(wrong.contains("version"), "{wrong}");
         assert!("version".parse::<Selector>().is_err());
+    }
+
+    #[test]
+    fn a_selector_knows_the_code_that_is_shown_and_the_one_of_the_group() {
+        let task = json!({"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "machine": null, "attempt": 3,
+            "attemptsMax": 65_535, "phase": "waiting", "since": null, "sinceSeconds": null, "heartbeat": null,
+            "until": "2026-11-21T07:06:00.000Z", "failure": {"code": "ConnectTimeout", "message": "no answer"}});
+        let late = machine_with(
+            json!({"phase": "probing", "phaseText": "probing", "state": "Provisioned",
+            "since": "2026-11-21T06:00:00.000Z", "sinceSeconds": 7_200, "tasks": [task]}),
+        );
+        for code in ["ConnectTimeout", "connect_timeout", "probing"] {
+            assert!(by(&format!("code={code}")).takes(&late), "{code}");
+        }
+        assert!(!by("code=DiskFull").takes(&late));
     }
 
     #[test]
@@ -433,12 +454,12 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             "--state idel: rollouts are never in that state; did you mean Idle?\n\
-             their states are: Idle, Running, Waiting, Stopped, Enrolling, Paused, Halted"
+             their states are: Idle, Running, Waiting, Stopped, Stuck, Enrolling, Paused, Halted"
         );
     }
 
     #[test]
-    fn stuck_is_a_state_of_machines_and_none_of_rollouts() {
+    fn stuck_is_a_state_of_machines_and_of_rollouts() {
         let stuck = Filter {
             state: Some("stuck".into()),
             ..Filter::default()
@@ -452,8 +473,10 @@ mod tests {
                 .check::<dormer_views::machine::Machine>("machines")
                 .is_ok()
         );
-        let refused = stuck.check::<Progress>("rollouts");
-        assert!(refused.unwrap_err().to_string().contains("Halted"));
+        assert!(stuck.check::<Progress>("rollouts").is_ok());
+        let halted = rollout_with(json!({"halted": "win-x failed"}));
+        assert!(stuck.takes(&Progress::of(halted, &[])));
+        assert!(!stuck.takes(&Progress::of(rollout_with(json!({})), &[])));
         let idle = Filter {
             state: Some("idle".into()),
             ..Filter::default()

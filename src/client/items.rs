@@ -67,7 +67,7 @@ impl<K: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for TargetPa
 }
 
 /// Names that `--state` takes beside the states: how urgently a machine needs attention.
-pub(super) const URGENCIES: [&str; 3] = ["stuck", "person", "slow"];
+pub(super) const URGENCIES: [&str; 4] = ["stuck", "person", "slow", "on-purpose"];
 
 /// Kinds that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -183,6 +183,11 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
         None
     }
 
+    /// Code that its row shows, where it is another than the field `code`.
+    fn shown_code(&self) -> Option<String> {
+        None
+    }
+
     /// Field of a selector.
     fn field(&self, key: &str) -> Option<String> {
         match key {
@@ -230,7 +235,7 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
         match self.urgency() {
             Some(Urgency::Stuck) => Style::Bad,
             Some(Urgency::Person | Urgency::Slow) => Style::Attention,
-            None => Style::Plain,
+            Some(Urgency::OnPurpose) | None => Style::Plain,
         }
     }
 }
@@ -310,6 +315,11 @@ impl Item for Machine {
         problem(self).map(|it| it.urgency)
     }
 
+    fn shown_code(&self) -> Option<String> {
+        let failed = self.failure.as_ref().map(|it| it.code.clone());
+        failed.or_else(|| problem(self).map(|it| it.shown))
+    }
+
     fn field(&self, key: &str) -> Option<String> {
         Some(match key {
             "name" => self.name.clone(),
@@ -382,6 +392,9 @@ pub(super) struct Progress {
     /// Time until the queue is empty, in seconds.
     #[serde(skip)]
     pub(super) left: Option<u64>,
+    /// Its state in a word.
+    #[serde(skip)]
+    pub(super) word: String,
     /// Names of its machines, with shorter ones.
     #[serde(skip)]
     short: Vec<(String, String)>,
@@ -397,6 +410,7 @@ impl Progress {
         Self {
             numbers: Numbers::of_pool(machines, &rollout.pool),
             left: problem::seconds_left(&rollout),
+            word: problem::word_among(&rollout, machines).to_owned(),
             short: names.zip(short).collect(),
             rollout,
         }
@@ -429,7 +443,7 @@ impl Progress {
 impl Item for Progress {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.rollout.pool.clone()),
-        Column::new("STATE", |it| problem::word_of(&it.rollout).to_owned()),
+        Column::new("STATE", |it| it.word.clone()),
         Column::new("MACHINES", |it| it.numbers.machines.to_string()),
         Column::new("SERVING", |it| it.numbers.serving.to_string()),
         Column::new("UPDATED", |it| it.numbers.updated.to_string()),
@@ -441,7 +455,7 @@ impl Item for Progress {
         }),
         Column::new("HOLDER", |it| it.rollout.unavailable_machines().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
-        Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
+        Column::new("TIME LEFT", |it| optional(&problem::time_left(&it.rollout))),
         Column::new("WAITING FOR", |it| {
             let still = problem::stands_still(&it.rollout);
             let still = still.or_else(|| it.rollout.waiting_for.clone());
@@ -456,18 +470,19 @@ impl Item for Progress {
         "SERVING",
         "UNAVAILABLE",
         "MACHINES",
-        "UPDATED",
         "QUEUE",
-        "STATE",
+        "HOLDER",
+        "TIME LEFT",
+        "UPDATED",
     ];
-    const LAST_MIN: usize = 40;
+    const LAST_MIN: usize = 32;
 
     fn pool(&self) -> Option<&str> {
         Some(&self.rollout.pool)
     }
 
     fn state(&self) -> Option<&str> {
-        Some(problem::word_of(&self.rollout))
+        Some(&self.word)
     }
 
     fn states() -> Vec<&'static str> {
@@ -476,7 +491,7 @@ impl Item for Progress {
 
     fn urgency(&self) -> Option<Urgency> {
         let rollout = &self.rollout;
-        let stuck = rollout.halted.is_some() || rollout.held.is_some();
+        let stuck = rollout.halted.is_some() || rollout.held.is_some() || self.word == "Stuck";
         let paused = rollout.paused.is_some() || rollout.stopped_by().is_some();
         let paused = paused.then_some(Urgency::Person);
         stuck.then_some(Urgency::Stuck).or(paused)

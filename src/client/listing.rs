@@ -112,10 +112,15 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "POOL     STATE    HOLDER  TIME LEFT  WAITING FOR",
-                "windows  Running  9dg4j   18m59s     9dg4j to serve again",
+                "POOL     STATE    UPDATED  HOLDER  TIME LEFT  WAITING FOR",
+                "windows  Running  0        9dg4j   18m59s     9dg4j to serve again",
             ]
         );
+        // The state is the last to go.
+        for columns in [60, 40, 20] {
+            let narrow = in_columns(vec![rollout.clone()], columns);
+            assert!(narrow.starts_with("POOL     STATE"), "{narrow}");
+        }
         let wide = in_columns(vec![rollout], 240);
         assert!(wide.contains("QUEUE") && wide.contains(holder), "{wide}");
     }

@@ -82,6 +82,9 @@ struct Cause<'a> {
     code: String,
     cause: String,
     machines: Vec<&'a str>,
+    /// Of each machine what its cause has alone, such as its address; empty where all causes are equal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alone: Vec<String>,
     /// Seconds for which the first of them has this trouble; without the field, that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<u64>,
@@ -95,6 +98,8 @@ struct Cause<'a> {
 struct RolloutLine<'a> {
     pool: &'a str,
     state: &'a str,
+    /// The state as people see it, with what its machines say.
+    word: String,
     members: u64,
     machines: u64,
     serving: u64,
@@ -123,16 +128,24 @@ impl Status {
         if !self.watch {
             return self.text(&server).await;
         }
-        let mut before = String::new();
+        let mut good = String::new();
+        let mut shown = String::new();
         loop {
-            let text = self.text(&server).await?;
-            if text != before {
+            let text = match self.text(&server).await {
+                // It may be starting again.
+                Err(Failure::Unreachable { why, .. }) if !good.is_empty() => outdated(&good, &why),
+                answered => {
+                    good = answered?;
+                    good.clone()
+                }
+            };
+            if text != shown {
                 // A terminal is cleared and redrawn; other outputs get a block for each change.
                 if terminal::say_anew(&text).is_err() {
                     return Ok(String::new());
                 }
             }
-            before = text;
+            shown = text;
             tokio::time::sleep(POLL_EVERY).await;
         }
     }
@@ -194,7 +207,9 @@ impl StatusAnswers {
             let steps = self.steps(&group);
             let machines = group.machines.iter().map(|it| it.name.as_str()).collect();
             let seconds = group.seconds();
+            let differ = group.alone.iter().any(|it| !it.is_empty());
             Cause {
+                alone: if differ { group.alone } else { Vec::new() },
                 urgency: group.problem.urgency.id(),
                 code: group.problem.code,
                 cause: group.problem.cause,
@@ -208,6 +223,7 @@ impl StatusAnswers {
             RolloutLine {
                 pool: &rollout.pool,
                 state: rollout.state.id(),
+                word: progress.word.clone(),
                 members: rollout.members,
                 machines: progress.numbers.machines,
                 serving: progress.numbers.serving,
@@ -300,6 +316,7 @@ impl StatusAnswers {
         lines.extend(
             requests.map(|(text, names)| format!("  {text}: {}", listed(&names, NAMES_MAX))),
         );
+        self.on_purpose(&mut lines, coloured);
         let versions = versions(&self.machines);
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
@@ -357,6 +374,33 @@ impl StatusAnswers {
         }
     }
 
+    /// Machines that people keep as they are. They are no incident.
+    fn on_purpose(&self, lines: &mut Vec<String>, coloured: bool) {
+        let groups = problem::groups(&self.machines).into_iter();
+        let of: Vec<Group<'_>> = groups
+            .filter(|group| group.problem.urgency == Urgency::OnPurpose)
+            .collect();
+        if of.is_empty() {
+            return;
+        }
+        section(lines, "KEPT AS THEY ARE", Style::Heading, coloured);
+        for group in of.iter().take(CAUSES_MAX) {
+            let names: Vec<&str> = group.machines.iter().map(|it| it.name.as_str()).collect();
+            let names = listed(&names, NAMES_MAX);
+            let cause = &group.problem.cause;
+            lines.push(format!("  {names}: {cause}{}", for_long(group)));
+            let steps = self.steps(group);
+            let commands = steps.iter().filter_map(explain::Step::line);
+            lines.extend(commands.map(|line| format!("    To end that: {line}")));
+        }
+        let more = of.len().saturating_sub(CAUSES_MAX);
+        if more > 0 {
+            lines.push(format!(
+                "  and {more} more; dormer get machines --state on-purpose lists them all"
+            ));
+        }
+    }
+
     /// Machines with a trouble, by their urgency and cause.
     fn problems(&self, lines: &mut Vec<String>, coloured: bool) {
         let groups = problem::groups(&self.machines);
@@ -399,7 +443,19 @@ impl StatusAnswers {
             group.problem.cause,
             for_long(group)
         ));
-        lines.push(format!("    {}", listed(&names, NAMES_MAX)));
+        if group.alone.iter().all(String::is_empty) {
+            lines.push(format!("    {}", listed(&names, NAMES_MAX)));
+        } else {
+            let each = names.iter().zip(&group.alone).take(NAMES_MAX);
+            lines.extend(each.map(|(name, alone)| match alone.as_str() {
+                "" => format!("    {name}"),
+                alone => format!("    {name}: {alone}"),
+            }));
+            let more = names.len().saturating_sub(NAMES_MAX);
+            if more > 0 {
+                lines.push(format!("    and {more} more"));
+            }
+        }
         for step in self.steps(group) {
             match step.line() {
                 Some(line) => lines.push(format!("      {line}")),
@@ -424,12 +480,16 @@ impl StatusAnswers {
             numbers.push(format!("{} in the queue", rollout.queue.len()));
         }
         if let Some(left) = progress.left {
-            numbers.push(format!("about {} left", span(left)));
+            let left = span(left);
+            numbers.push(match rollout.typical_turn_expected {
+                true => format!("perhaps {left} left (no turn has ended yet)"),
+                false => format!("about {left} left"),
+            });
         }
         let first = format!(
             "  Rollout {} is {}: {}",
             rollout.pool,
-            problem::word_of(rollout),
+            progress.word,
             numbers.join(", ")
         );
         let holding = rollout.holders().count();
@@ -467,6 +527,11 @@ impl StatusAnswers {
         };
         phases.iter().map(line).collect()
     }
+}
+
+/// The last screen of a server that does not answer now.
+fn outdated(good: &str, why: &str) -> String {
+    format!("{good}\n\n(the server does not answer, and this screen is outdated: {why})")
 }
 
 fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool) {
@@ -538,6 +603,32 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_on_purpose_is_no_incident() {
+        let mut held = serving("win-a", "v2");
+        held["halt"] = json!({"kind": "held", "by": "ann: a disk", "text": "held by ann: a disk"});
+        let text = found(&[held], json!({})).lines(usize::MAX, false);
+        assert!(text.starts_with("Nothing is wrong"), "{text}");
+        let lines = "\n\nKEPT AS THEY ARE\n  win-a: held by ann: a disk\n    To end that: dormer resume win-a";
+        assert!(text.contains(lines), "{text}");
+    }
+
+    #[test]
+    fn a_groups_text_is_what_is_common_and_each_machine_has_its_own_line() {
+        let denied = |name: &str, address: &str| {
+            let mut machine = failed(name, "AuthRejected");
+            machine["address"] = json!(address);
+            machine["failure"]["message"] = json!(format!("{address} does not accept our key"));
+            machine
+        };
+        let machines = [denied("win-a", "10.0.0.7"), denied("win-b", "10.0.0.8")];
+        let text = found(&machines, json!({})).lines(usize::MAX, false);
+        let lines = "  2 machines: the host does not accept our key (AuthRejected) (for 22m)\n    \
+             win-a: 10.0.0.7\n    win-b: 10.0.0.8\n";
+        assert!(text.contains(lines), "{text}");
+        assert!(text.contains("Rollout windows is Stuck: "), "{text}");
+    }
+
+    #[test]
     fn equal_causes_are_one_entry_with_one_command() {
         let machines = [
             failed("win-b", "access_denied"),
@@ -557,7 +648,7 @@ mod tests {
                 "",
                 "IN PROGRESS",
                 "  1 of 3 machines serve",
-                "  Rollout windows is Idle: 0 of 3 updated, 1 of 1 unavailable",
+                "  Rollout windows is Stuck: 0 of 3 updated, 1 of 1 unavailable",
                 "",
                 "VERSIONS",
                 "  v1: carried by 1 machine, desired on 0",

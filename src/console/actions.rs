@@ -154,6 +154,7 @@ pub(super) mod tests {
             also_halted: Vec::new(),
             hold_code: None,
             set_aside: Vec::new(),
+            replaced_by: None,
             would_end: Vec::new(),
             asked: None,
             retried: None,

@@ -199,6 +199,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageCo
         .filter_map(|run| views::rollout(run, &names, live, snapshot.now))
         .collect();
     let numbers = |pool: &str| Numbers::of_pool(all.iter().map(|item| &item.machine), pool);
+    let word = |rollout| problem::word_among(rollout, all.iter().map(|item| &item.machine));
     let main = html! {
         div.top {
             h1 { "Fleet" }
@@ -209,7 +210,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageCo
         }
         (needs(&all, stuck, &rollouts))
         (requests(&all))
-        div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool))) } }
+        div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool), word(rollout))) } }
         (list(&all, filter))
     };
     PageContent {
@@ -266,7 +267,10 @@ fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
 
 /// Causes of trouble: equal ones once, with their machines and the next step.
 fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
-    let groups = problem::groups(all.iter().map(|item| &item.machine));
+    let (kept, groups): (Vec<Group<'_>>, Vec<Group<'_>>) =
+        problem::groups(all.iter().map(|item| &item.machine))
+            .into_iter()
+            .partition(|group| group.problem.urgency == Urgency::OnPurpose);
     let person: usize = groups
         .iter()
         .filter(|group| group.problem.urgency == Urgency::Person)
@@ -297,6 +301,11 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
                 p.quiet { "and " (groups.len() - CAUSES_MAX) " more causes: the list has every machine" }
             }
         }
+        @if !kept.is_empty() {
+            details.kept { summary { "Kept as they are: " (kept_text(&kept)) }
+                section.needs { ul { @for group in kept.iter().take(CAUSES_MAX) { (cause(group, rollouts)) } } }
+            }
+        }
         @for (rollout, why) in &still {
             p.note.amber data-key=(format!("still-{}", rollout.pool)) {
                 "Rollout " a href=(format!("/rollouts/{}", rollout.pool)) { (rollout.pool) } " is stopped: " (why) "."
@@ -306,6 +315,13 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
             }
         }
     }
+}
+
+/// `3 machines, on purpose`.
+fn kept_text(kept: &[Group<'_>]) -> String {
+    let count: usize = kept.iter().map(|group| group.machines.len()).sum();
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} machine{plural}, on purpose")
 }
 
 /// Requests of people that need the lease and are not ended.
@@ -350,14 +366,16 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
                         Urgency::Stuck => "stuck",
                         Urgency::Person => "waits for a person",
                         Urgency::Slow => "slow",
+                        Urgency::OnPurpose => "on purpose",
                     }
                 }
                 b { (group.problem.cause) }
                 @if let Some(button) = for_all(group) { (button) }
             }
             p.names {
-                @for machine in group.machines.iter().take(NAMES_MAX) {
+                @for (machine, alone) in group.machines.iter().zip(&group.alone).take(NAMES_MAX) {
                     a href=(format!("/machines/{}", machine.uid)) { (machine.name) }
+                    @if !alone.is_empty() { span.quiet { "(" (alone) ") " } }
                 }
                 @if others > 0 {
                     a href=(format!("/{}", query(&[("cause", Some(code)), ("q", words)]))) { "and " (others) " more" }
@@ -511,7 +529,7 @@ fn row(item: &Item) -> Markup {
     let machine = &item.machine;
     let reason = item.reason_text();
     let stuck = item.is_stuck();
-    let person = item.urgency().is_some() && !stuck;
+    let person = matches!(item.urgency(), Some(Urgency::Person | Urgency::Slow));
     html! {
         tr data-key=(machine.uid) {
             td data-label="Machine" { a href=(format!("/machines/{}", machine.uid)) { (machine.name) } }
@@ -622,8 +640,8 @@ mod tests {
         ];
         let shown = needs(&items, 0, &[]).into_string();
         for expected in [
-            "data-key=\"cause-person-held-held by ann: a disk\"",
-            "data-key=\"cause-person-held-held by bob: a review\"",
+            "data-key=\"cause-on-purpose-held-held by ann: a disk\"",
+            "data-key=\"cause-on-purpose-held-held by bob: a review\"",
             ">Resume 2 machines<",
             ">Resume machine<",
             "<code>dormer resume a c</code>",
@@ -631,6 +649,9 @@ mod tests {
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
+        // They are no incident.
+        assert!(shown.contains("Nothing is wrong"), "{shown}");
+        assert!(shown.contains("Kept as they are: 3 machines"), "{shown}");
     }
 
     #[test]

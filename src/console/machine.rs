@@ -130,10 +130,11 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let (instead, steps): (Vec<&Step>, Vec<&Step>) = steps.partition(|step| step.instead);
     let urgency = problem(machine).map(|it| it.urgency);
     let bad = urgency == Some(Urgency::Stuck);
+    let amber = matches!(urgency, Some(Urgency::Person | Urgency::Slow));
     // The code follows the words of the cause; it is set small.
     let small = cause_code.as_ref().map(|code| format!("({code})"));
     html! {
-        section.why.failed[bad].amber[urgency.is_some() && !bad] aria-label="Present state and its cause" {
+        section.why.failed[bad].amber[amber] aria-label="Present state and its cause" {
             dl {
                 @if let Some(cause) = cause {
                     div { dt { "Cause" } dd {

@@ -51,9 +51,11 @@ pub(super) async fn read(
     let turns = api.turns_of(&run.id).await?;
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
-    let numbers = Numbers::of_pool(&snapshot.machines(api.live()), pool);
+    let all = snapshot.machines(api.live());
+    let numbers = Numbers::of_pool(&all, pool);
+    let word = problem::word_among(&rollout, &all);
     let main = html! {
-        div.top { h1 { "Rollout " (pool) } (state(problem::word_of(&rollout))) }
+        div.top { h1 { "Rollout " (pool) } (state(word)) }
         (status_section(&rollout))
         (progress(&rollout, numbers, &turns, snapshot.now.0))
         (actions(&rollout, pool))
@@ -64,7 +66,7 @@ pub(super) async fn read(
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
     Ok(PageContent {
-        title: format!("Rollout {pool} is {}", problem::word_of(&rollout)),
+        title: format!("Rollout {pool} is {word}"),
         section: Section::Rollouts,
         main,
     })
@@ -140,7 +142,11 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
                 (rollout.unavailable) " of at most " (limit(rollout)) " unavailable. "
                 @if others > 0 && still { "There is no estimate, because the rollout is stopped. " }
                 @else if let Some(left) = problem::seconds_left(rollout).filter(|_| others > 0) {
-                    "About " b { (span(left)) } " remain if each machine takes as long as the last ones. "
+                    @if rollout.typical_turn_expected {
+                        "Perhaps " b { (span(left)) } " remain, by the steps of other machines: no turn has ended yet. "
+                    } @else {
+                        "About " b { (span(left)) } " remain if each machine takes as long as the last ones. "
+                    }
                 }
                 a href=(format!("/plan?pool={}", rollout.pool)) { "What would change" }
             }

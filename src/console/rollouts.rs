@@ -7,7 +7,7 @@ use super::{
 };
 use axum::extract::State as Of;
 use dormer_api::{Api, ApiError, reads};
-use dormer_views::{machine::Machine, moment::span, numbers::Numbers, problem, rollout::Rollout};
+use dormer_views::{machine::Machine, numbers::Numbers, problem, rollout::Rollout};
 use maud::{Markup, html};
 use std::sync::Arc;
 
@@ -42,14 +42,14 @@ fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> PageContent {
 fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     let pool = &rollout.pool;
     let numbers = Numbers::of_pool(machines, pool);
-    let left = problem::seconds_left(rollout).map(span);
+    let left = problem::time_left(rollout);
     let still = problem::stands_still(rollout);
     let stands = still.is_some();
     let waits = still.or_else(|| rollout.waiting_for.clone());
     html! {
         tr data-key=(pool) {
             td data-label="Pool" { a href=(format!("/rollouts/{pool}")) { (pool) } }
-            td data-label="State" { (state(problem::word_of(rollout))) }
+            td data-label="State" { (state(problem::word_among(rollout, machines))) }
             td data-label="Updated" { (numbers.updated) " of " (numbers.machines) }
             td data-label="Serving" { (numbers.serving) " of " (numbers.machines) }
             td data-label="Unavailable" { (rollout.unavailable) " of at most " (limit(rollout)) }
@@ -68,7 +68,7 @@ fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
 }
 
 /// Rollout in one line.
-pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
+pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers, word: &str) -> Markup {
     let pool = &rollout.pool;
     let Numbers {
         machines,
@@ -80,7 +80,7 @@ pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
     html! {
         p.line data-key=(format!("rollout-{pool}")) {
             a href=(format!("/rollouts/{pool}")) { "Rollout " (pool) } " "
-            (state(problem::word_of(rollout))) " "
+            (state(word)) " "
             span { (serving) " of " (machines) " serve" } ", "
             span { (updated) " of " (machines) " updated" } ", "
             span { (rollout.unavailable) " of at most " (limit(rollout)) " unavailable" }
@@ -125,7 +125,7 @@ pub(super) mod tests {
         };
         let slots = serde_json::json!([slot("win-a", true), slot("win-b", false)]);
         let rollout = rollout_with("slots", slots);
-        let line = rollout_line(&rollout, Numbers::default()).into_string();
+        let line = rollout_line(&rollout, Numbers::default(), "Running").into_string();
         assert!(line.contains("win-a</a> is gone"), "{line}");
         assert!(line.contains("win-b</a> holds the lease"), "{line}");
         let page = rollouts_page(&[rollout], &[]).main.into_string();
@@ -144,7 +144,8 @@ pub(super) mod tests {
         let serves = machine(MachinePhase::Serving, true);
         let rollout = rollout_with("typicalTurnSeconds", 60);
         let machines = [goes, comes, serves];
-        let line = rollout_line(&rollout, Numbers::of_pool(&machines, "windows")).into_string();
+        let line =
+            rollout_line(&rollout, Numbers::of_pool(&machines, "windows"), "Idle").into_string();
         assert!(
             line.contains("1 of 2 serve") && line.contains("0 of 2 updated"),
             "{line}"

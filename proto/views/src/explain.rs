@@ -4,6 +4,7 @@
 //! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
+mod common;
 mod cures;
 mod drain_steps;
 mod failing;
@@ -11,6 +12,7 @@ pub(crate) mod groups;
 mod join_steps;
 mod outdated;
 pub mod problem;
+pub(crate) mod rollout_among;
 mod rollout_words;
 mod shared_steps;
 pub(crate) mod short;
@@ -210,8 +212,9 @@ fn known_cause(
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
     // A phase that waits for a person has a cause of its own.
-    let is_late =
-        |it: &&MachineProblem| machine.phase.id() == it.code && it.urgency != Urgency::Person;
+    let is_late = |it: &&MachineProblem| {
+        problem::is_late(machine) && problem::problem(machine).as_ref() == Some(*it)
+    };
     // The present attempt says more than the failure before the retry.
     let attempted = machine
         .tasks
@@ -222,7 +225,10 @@ fn known_cause(
     let retried_first = !is_retried || !attempted;
     let problem_first = problem.filter(|it| !is_late(it) && !is_time_up(machine) && retried_first);
     let of_problem = |it: &MachineProblem| KnownCause {
-        text: it.cause.clone(),
+        text: match &it.beneath {
+            Some(beneath) => format!("{}; without that: {beneath}", it.cause),
+            None => it.cause.clone(),
+        },
         code: it
             .cause
             .ends_with(&format!("({})", it.code))
@@ -439,7 +445,7 @@ pub(crate) mod tests {
     use crate::{
         machine::{CordonedBy, PhaseFailure},
         record::{Event, EventKind, Record},
-        run::{Heartbeat, Task},
+        run::{Heartbeat, Task, TaskPhase},
     };
     use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
@@ -496,6 +502,87 @@ pub(crate) mod tests {
             }),
             ..machine_in(MachinePhase::Failed)
         }
+    }
+
+    /// The machine with a step whose attempt has failed, and waits for the next one.
+    pub(crate) fn waiting(machine: Machine, code: &str, message: &str) -> Machine {
+        let task = json!({"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "machine": null, "attempt": 3,
+            "attemptsMax": 65_535, "phase": "waiting", "since": null, "sinceSeconds": null,
+            "until": "2026-11-21T07:06:00.000Z", "failure": {"code": code, "message": message}, "heartbeat": null});
+        Machine {
+            tasks: vec![serde_json::from_value(task).expect("a task")],
+            ..machine
+        }
+    }
+
+    /// The machine of [`waiting`] while the next attempt runs.
+    pub(crate) fn trying(machine: Machine, code: &str, message: &str) -> Machine {
+        let mut machine = waiting(machine, code, message);
+        for task in &mut machine.tasks {
+            task.attempt += 1;
+            task.phase = TaskPhase::InFlight.into();
+            task.last_failure = task.failure.take();
+        }
+        machine
+    }
+
+    #[test]
+    fn a_hold_hides_no_failure() {
+        let mut machine = failed_while(MachinePhase::Probing, "DiskFull", "drive C is full");
+        machine.halt = Some(halted_by("held", "ann: a look"));
+        let found = explanation(&machine, None, None);
+        let cause = "held by ann: a look; without that: drive C is full (DiskFull)";
+        assert_eq!(found.cause.as_deref(), Some(cause));
+        assert_eq!(
+            found.urgency.and_then(|it| it.known()),
+            Some(Urgency::Person)
+        );
+        let lines: Vec<String> = found.steps.iter().filter_map(Step::line).collect();
+        assert_eq!(lines, ["dormer resume m", "dormer retry m"]);
+        assert!(
+            found
+                .steps
+                .iter()
+                .any(|it| it.say.starts_with("Free space"))
+        );
+        let lines = explanation(&machine, None, None).lines();
+        assert!(
+            lines.contains("Cause:   held by ann: a look; without that"),
+            "{lines}"
+        );
+    }
+
+    #[test]
+    fn a_hold_on_purpose_is_no_incident() {
+        let mut machine = machine_in(MachinePhase::Serving);
+        machine.halt = Some(halted_by("held", "ann: a look"));
+        machine.waiting_for = Some("resume (held by ann: a look)".into());
+        let urgency = |machine: &Machine| problem::problem(machine).map(|it| it.urgency);
+        assert_eq!(urgency(&machine), Some(Urgency::OnPurpose));
+        let lines = explanation(&machine, None, None).lines();
+        let nothing = "Do now:  Nothing: it is held on purpose. To let dormer continue:\n           dormer resume m";
+        assert!(lines.contains(nothing), "{lines}");
+        // Its Node is not Ready.
+        let down = Machine {
+            down_since: Some(machine.status.since),
+            ..machine.clone()
+        };
+        assert_eq!(urgency(&down), Some(Urgency::Person));
+        // It stops the rollout, or dormer itself stopped it: that is for a person.
+        let holder = Machine {
+            token: Some(7),
+            ..machine.clone()
+        };
+        assert_eq!(urgency(&holder), Some(Urgency::Person));
+        machine.halt = Some(halted_by("held", "dormer: the host may be another"));
+        assert_eq!(urgency(&machine), Some(Urgency::Person));
+        machine.halt = Some(halted_by("paused", "ann: a look"));
+        assert_eq!(urgency(&machine), Some(Urgency::Person));
+    }
+
+    fn halted_by(kind: &str, by: &str) -> crate::machine::Halt {
+        let halt = json!({"kind": kind, "by": by, "text": format!("{kind} by {by}")});
+        serde_json::from_value(halt).expect("a halt")
     }
 
     #[test]

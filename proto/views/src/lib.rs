@@ -24,6 +24,7 @@ pub mod problem {
     pub use crate::explain::{
         groups::{Group, groups, requests},
         problem::*,
+        rollout_among::word_among,
         short::in_short,
     };
 }

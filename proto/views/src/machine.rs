@@ -124,10 +124,14 @@ pub struct Machine {
     /// When that step failed first, if it was retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Moment>,
-    /// In the answer to a resume: what that ended.
+    /// Name of the machine that serves in its place, of one that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_by: Option<String>,
+    /// In the answer to a resume or a hold: what that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
-    /// In the answer to a checked resume: what it would end that other people began.
+    /// In the answer to a checked resume: what it would end that other people began; to a checked hold: the request that it
+    /// would end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_end: Vec<String>,
     /// Why its host could not be compared with what is desired, the last time.

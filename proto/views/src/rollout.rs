@@ -72,6 +72,9 @@ pub struct Rollout {
     /// its steps' last durations. Absent while no machine waits for the lease or holds it, and while a step is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_turn_seconds: Option<u64>,
+    /// Whether that is only expected: no turn has ended yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub typical_turn_expected: bool,
     /// Whether a slot or a gap waits for a MachineSet to want as many Machines as before; a resume ends that wait.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eroded: bool,

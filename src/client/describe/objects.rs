@@ -215,6 +215,7 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         .time("Phase since", machine.phase_since)
         .duration("Usual step", machine.usual_seconds)
         .optional("Reason", machine.reason.as_ref())
+        .optional("Replaced by", machine.replaced_by.as_ref())
         .optional("Failure", failure.map(step_text).as_ref())
         .optional("Waiting for", machine.waiting_for.as_ref())
         .optional("Asked", asked.as_ref())
@@ -280,6 +281,10 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
     let now = now(&rollout.status);
     let counted = |number: fn(&Numbers) -> u64| numbers.as_ref().map(number);
     let quarantine = rollout.status.quarantine.as_ref();
+    let turn = match rollout.typical_turn_expected {
+        true => "Expected turn",
+        false => "Usual turn",
+    };
     vec![
         Section::new("", now)
             .text("Pool", &rollout.pool)
@@ -308,7 +313,7 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
             .text("Unavailable", rollout.unavailable)
             .optional("Max unavailable", rollout.max_unavailable.as_ref())
             .flag("Manual approval", rollout.manual_approval)
-            .duration("Usual turn", rollout.typical_turn_seconds)
+            .duration(turn, rollout.typical_turn_seconds)
             .table("Machine sets", &rollout.machine_sets, SETS),
         Section::new("Lease", now)
             .text("Token", rollout.token)

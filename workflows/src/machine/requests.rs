@@ -6,10 +6,21 @@ use super::{
     holds::{HOLDS_MAX, name},
     input::Request,
     phase::{Phase, Timer},
-    state::{Failing, Lease, LeasedRequest, RequestProgress},
+    state::{Failing, Lease, LeasedRequest, RequestProgress, State},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
+
+/// Begin of the note of a machine whose replacement serves; the replacement's name follows.
+const REPLACED_BY: &str = "replaced by the Machine ";
+
+impl State {
+    /// Name of the machine that serves in its place.
+    #[must_use]
+    pub fn replaced_by(&self) -> Option<&str> {
+        self.note.as_deref()?.strip_prefix(REPLACED_BY)
+    }
+}
 
 impl Draft<'_> {
     pub(super) fn signalled(&mut self, from: &Sender, signal: Signal) {
@@ -186,7 +197,7 @@ impl Draft<'_> {
         }
         self.s.note = Some(by.map_or_else(
             || "no replacement will come: its owner has as many Machines as it wants".into(),
-            |by| format!("replaced by the Machine {by}"),
+            |by| format!("{REPLACED_BY}{by}"),
         ));
         self.enter(Phase::Gone);
     }

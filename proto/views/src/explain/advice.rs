@@ -8,28 +8,34 @@ use super::{
     dotless,
     drain_steps::{evicting, lease, leaving},
     join_steps::{address, certificate, lapsed, no_node, not_ready},
-    problem,
+    problem::{self, Urgency},
     shared_steps::{IGNORE, UNCORDON, at_once, deleted, kubectl, node, owner, pools, recreated},
     step::{Outside, Step},
 };
 use crate::{
     machine::{HaltKind, Machine, Refused},
     rollout::Rollout,
+    run::Task,
 };
 use dormer_proto::phase::{MachinePhase, MachineState};
+
+/// What a person does about a machine that another one replaces.
+const SEE_REPLACEMENT: &str = "See the machine in its place";
 
 /// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
 /// ([`problem::heals_by`]), they are for the time after that.
 pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     if machine.state == MachineState::Gone {
-        return Vec::new();
+        let next = machine.replaced_by.iter();
+        let see = |it: &String| Step::command(SEE_REPLACEMENT, &["dormer", "why", it]);
+        return next.map(see).collect();
     }
     if let Some(step) = stopped(machine) {
         let uncordon = machine.halt.as_ref().and_then(|_| uncordoned(machine));
-        return uncordon
-            .into_iter()
-            .chain(own_hold(machine))
+        let begin = uncordon.into_iter().chain(own_hold(machine));
+        return begin
             .chain([step])
+            .chain(afterwards(machine, rollout))
             .collect();
     }
     if let Some(refused) = &machine.refused {
@@ -61,6 +67,15 @@ fn own_hold(machine: &Machine) -> Option<Step> {
         || machine.neighbour.is_some();
     let Cure { outside, say } = cure(machine.hold_code.as_deref().filter(|_| !stronger)?)?;
     Some(Step::outside(outside, say))
+}
+
+/// Steps of what else is wrong with a machine that a person stopped, once it is resumed.
+fn afterwards(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
+    let wrong = problem::beneath(machine).is_some_and(|(urgency, _)| urgency != Urgency::Person);
+    let released = problem::released(machine).filter(|it| wrong && it.hold_code.is_none());
+    let mut steps = released.map_or_else(Vec::new, |it| steps(&it, rollout));
+    steps.retain(|it| !it.instead);
+    steps
 }
 
 /// Step of a machine on which dormer does nothing until a person lets it continue.
@@ -105,6 +120,13 @@ fn stopped(machine: &Machine) -> Option<Step> {
             .is_some_and(|by| by.starts_with("dormer: "));
         let say = match all.as_slice() {
             [] | [_] if own => "Let dormer continue, once its cause has ended".to_owned(),
+            [] | [_] if problem::is_on_purpose(machine) => {
+                "Nothing: it is held on purpose. To let dormer continue".to_owned()
+            }
+            all if problem::is_on_purpose(machine) => format!(
+                "Nothing: it is held on purpose. To let dormer continue; {ends}: {}",
+                all.join("; ")
+            ),
             [] | [_] => "Let dormer continue".to_owned(),
             all => format!("Let dormer continue; {ends}: {}", all.join("; ")),
         };
@@ -257,16 +279,18 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
         )],
         MachinePhase::Evicting => evicting(machine).unwrap_or_else(|| working(machine, phase)),
         MachinePhase::Vanishing | MachinePhase::Leaving => leaving(machine),
-        MachinePhase::ReplacementWait => vec![
-            Step::command(
-                "See the machine in its place",
-                &["dormer", "get", "machines"],
-            ),
-            Step::outside(
-                Outside::MakeRoom,
-                "Make room in the cloud if there is no replacement, or if it gets no address",
-            ),
-        ],
+        MachinePhase::ReplacementWait => {
+            let of_set = machine.owner.as_ref().map(|owner| format!("owner={owner}"));
+            let mut in_its_set = vec!["dormer", "get", "machines"];
+            in_its_set.extend(of_set.iter().flat_map(|it| ["-l", it.as_str()]));
+            vec![
+                Step::command(SEE_REPLACEMENT, &in_its_set),
+                Step::outside(
+                    Outside::MakeRoom,
+                    "Make room in the cloud if there is no replacement, or if it gets no address",
+                ),
+            ]
+        }
         MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
         MachinePhase::Serving => match &machine.not_compared {
             Some(failure) if failure.code == HOST_KEY_CHANGED => other_key(machine),
@@ -302,10 +326,15 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
 
 /// Steps of a machine whose task is retried: the cure of its last failure, else of the phase.
 fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
-    let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
-    let cure = failures.find_map(|failure| {
-        let Cure { outside, say } = cure(&failure.code)?;
-        let say = failure.log.as_ref().map_or(say, |_| LOG_NAMES_WHY);
+    // The last failure counts until an attempt succeeds, also while the next one runs.
+    let attempted = machine.tasks.iter().filter_map(Task::newest_failure);
+    let attempted = attempted.map(|it| (it.code.as_str(), it.log.is_some()));
+    let retried = machine.retried.iter().map(|it| &it.failure);
+    let retried = retried.map(|it| (it.code.as_str(), it.log.is_some()));
+    let failures: Vec<(&str, bool)> = attempted.chain(retried).collect();
+    let cure = failures.iter().find_map(|(code, has_log)| {
+        let Cure { outside, say } = cure(code)?;
+        let say = if *has_log { LOG_NAMES_WHY } else { say };
         Some(Cure { outside, say })
     });
     let unserved = machine.unserved.as_ref();
@@ -320,12 +349,13 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         return more_to_read(machine, phase);
     };
     // The task is tried again, and no command has to follow. A machine in its usual time says so above the steps.
-    let say = match problem::heals_by(machine) {
-        Some(_) => say.to_owned(),
-        None => format!("{say}. dormer tries again by itself"),
+    let say = match (problem::heals_by(machine), runs_again(machine)) {
+        (_, Some(attempt)) => format!("{say}. Attempt {attempt} is under way"),
+        (Some(_), None) => say.to_owned(),
+        (None, None) => format!("{say}. dormer tries again by itself"),
     };
-    let codes = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
-    let mut codes = codes.chain(unserved).map(|it| it.code.as_str());
+    let codes = failures.iter().map(|(code, _)| *code);
+    let mut codes = codes.chain(unserved.map(|it| it.code.as_str()));
     let mut steps: Vec<Step> = codes
         .find_map(|code| see(machine, code))
         .into_iter()
@@ -338,10 +368,17 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     steps
 }
 
+/// Number of the attempt that runs after one that failed.
+fn runs_again(machine: &Machine) -> Option<u64> {
+    let failed = |task: &&Task| task.last_failure.is_some() || machine.retried.is_some();
+    let mut running = machine.tasks.iter().filter(|it| it.failure.is_none());
+    Some(running.find(failed)?.attempt)
+}
+
 /// Step of a machine that is stuck without a known failure: where to look.
 fn more_to_read(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     use MachinePhase::{Adopting, Applying, Checking, ConvergingHost, ConvergingNode, TearingDown};
-    let stuck = problem::problem(machine).is_some_and(|it| it.urgency == problem::Urgency::Stuck);
+    let stuck = problem::problem(machine).is_some_and(|it| it.urgency == Urgency::Stuck);
     if !stuck {
         return Vec::new();
     }

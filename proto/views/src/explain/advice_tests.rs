@@ -1,7 +1,7 @@
 //! Tests of the advice: each command is complete, and each failure has its cure.
 
 use super::{
-    super::tests::{failed_while, machine_in, rollout_with},
+    super::tests::{failed_while, machine_in, rollout_with, trying, waiting},
     *,
 };
 use crate::{
@@ -35,6 +35,26 @@ fn a_failed_machine_is_mended_outside_and_then_retried() {
     assert_eq!(outside(&steps), [Outside::AcceptKey]);
     assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m"]);
     assert!(steps[2].instead);
+}
+
+#[test]
+fn the_last_failures_cure_stays_while_the_next_attempt_runs() {
+    let machine = || machine_in(MachinePhase::Probing);
+    let between = waiting(machine(), "DiskFull", "drive C is full");
+    let during = trying(machine(), "DiskFull", "drive C is full");
+    for machine in [&between, &during] {
+        assert_eq!(outside(&steps(machine, None)), [Outside::FreeDisk]);
+    }
+    let text = said(&steps(&during, None));
+    assert!(text.contains(". Attempt 4 is under way"), "{text}");
+    assert!(!said(&steps(&between, None)).contains("under way"));
+    // After a person's retry the new step's first attempt has no failure of its own.
+    let mut retried = trying(machine(), "DiskFull", "");
+    retried.tasks[0].last_failure = None;
+    let fields = json!({"at": "2026-11-21T07:00:00.000Z", "code": "ClockSkew", "message": "m",
+        "phase": "probing", "phaseText": "probing"});
+    retried.retried = Some(serde_json::from_value(fields).expect("a retry"));
+    assert_eq!(outside(&steps(&retried, None)), [Outside::SetClock]);
 }
 
 #[test]

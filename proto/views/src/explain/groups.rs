@@ -2,7 +2,10 @@
 //! that are not ended.
 
 use super::{
+    common::common,
+    dotless,
     problem::{MachineProblem, problem},
+    shared_steps::node,
     step::Step,
     steps,
 };
@@ -12,10 +15,12 @@ use dormer_proto::phase::MachinePhase;
 /// Machines with one cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group<'a> {
-    /// Trouble of the first of them.
+    /// Their trouble; its cause is what their causes have in common.
     pub problem: MachineProblem,
     /// The machines, the one that has it longest first.
     pub machines: Vec<&'a Machine>,
+    /// Of each machine what its cause has alone; empty where it has nothing.
+    pub alone: Vec<String>,
 }
 
 impl Group<'_> {
@@ -38,10 +43,12 @@ impl Group<'_> {
         let code = self.problem.code.as_str();
         let names = self.machines.iter().map(|it| it.name.as_str());
         let phase = format!("phase={}", first.phase);
+        let of_code = format!("code={code}");
         let argv: Vec<&str> = match words.as_slice() {
-            [program, "retry", name] if *name == first.name => {
-                vec![*program, "retry", "--all-failed", "--code", code]
-            }
+            [program, "retry", name] if *name == first.name => match first.failure {
+                Some(_) => vec![*program, "retry", "--all-failed", "--code", code],
+                None => vec![*program, "retry", "-l", &of_code],
+            },
             [program, "approve", name] if *name == first.name => {
                 vec![*program, "approve", "-l", &phase]
             }
@@ -49,24 +56,57 @@ impl Group<'_> {
                 let code = self.problem.key.as_deref().unwrap_or_default();
                 vec![*program, "unquarantine", "--all", "--code", code]
             }
-            [program, "resume", name] if *name == first.name => {
-                [*program, "resume"].into_iter().chain(names).collect()
+            [program, action @ ("resume" | "recreate"), name] if *name == first.name => {
+                [*program, *action].into_iter().chain(names).collect()
             }
-            // Objects of one namespace.
-            ["kubectl", rest @ .., "label", resource, name, label] if *name == first.name => {
+            // Objects of one namespace, or Nodes.
+            ["kubectl", words @ ..] => {
                 let same = |it: &&Machine| it.namespace == first.namespace;
-                let same = self.machines.iter().copied().filter(same);
-                let names = same.map(|it| it.name.as_str());
-                let begin = ["kubectl"].iter().chain(rest).copied();
-                begin
-                    .chain(["label", *resource])
-                    .chain(names)
-                    .chain([*label])
-                    .collect()
+                let same: Vec<&Machine> = self.machines.iter().copied().filter(same).collect();
+                let called = |word: &&str| -> Vec<String> {
+                    match *word {
+                        word if word == first.name => {
+                            same.iter().map(|it| it.name.clone()).collect()
+                        }
+                        word if word == node(first) => {
+                            let nodes = self.machines.iter();
+                            nodes.map(|it| node(it).to_owned()).collect()
+                        }
+                        word => vec![word.to_owned()],
+                    }
+                };
+                let words = words.iter().flat_map(called);
+                step.argv = ["kubectl".to_owned()].into_iter().chain(words).collect();
+                return;
             }
-            _ => return,
+            _ => {
+                let one_of_them = step.fill.iter_mut().filter(|it| **it == first.name);
+                one_of_them.for_each(|word| "MACHINE".clone_into(word));
+                return;
+            }
         };
         step.argv = argv.into_iter().map(str::to_owned).collect();
+    }
+
+    /// Puts what the causes of its machines have in common into its trouble, and what each has alone beside it. A person who
+    /// reads one host's address or key would take it for that of all.
+    fn share(&mut self) {
+        let problems: Vec<MachineProblem> =
+            self.machines.iter().filter_map(|it| problem(it)).collect();
+        let causes: Vec<&str> = problems.iter().map(|it| dotless(&it.cause)).collect();
+        let addresses = self.machines.iter().map(|it| it.address.as_deref());
+        let addresses: Vec<&str> = addresses.map(Option::unwrap_or_default).collect();
+        let (cause, alone) = common(&causes, &addresses, "the host");
+        let also = problems.iter().map(|it| it.beneath.as_deref());
+        let alone = alone.into_iter().zip(also).map(|(alone, also)| match also {
+            Some(also) if alone.is_empty() => also.to_owned(),
+            Some(also) => format!("{alone}; {also}"),
+            None => alone,
+        });
+        self.alone = alone.collect();
+        if let Some(first) = problems.into_iter().next() {
+            self.problem = MachineProblem { cause, ..first };
+        }
     }
 
     /// Seconds for which the first of its machines has the trouble, if that is known.
@@ -91,6 +131,7 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
             None => groups.push(Group {
                 problem,
                 machines: vec![machine],
+                alone: Vec::new(),
             }),
         }
     }
@@ -99,9 +140,7 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
             let seconds = problem(it).and_then(|problem| problem.seconds(it));
             (std::cmp::Reverse(seconds), it.name.clone())
         });
-        if let Some(first) = group.machines.first().and_then(|first| problem(first)) {
-            group.problem = first;
-        }
+        group.share();
     }
     groups.sort_by(|one, other| {
         let order = |it: &Group<'_>| (it.problem.urgency, std::cmp::Reverse(it.machines.len()));
@@ -143,7 +182,7 @@ mod tests {
     use crate::{
         explain::{
             short::in_short,
-            tests::{failed_while, machine_in},
+            tests::{failed_while, machine_in, waiting},
         },
         machine::{HaltKind, PendingRequest},
     };
@@ -234,6 +273,53 @@ mod tests {
                 "dormer unquarantine b",
             ]
         );
+    }
+
+    #[test]
+    fn a_command_for_late_machines_chooses_them_by_the_code_that_is_shown() {
+        let late = |name: &str, code: &str| {
+            let machine = Machine {
+                name: name.into(),
+                ..after(machine_in(MachinePhase::Probing), 60)
+            };
+            waiting(machine, code, "it cannot be written")
+        };
+        let full = [late("a", "DiskFull"), late("b", "DiskFull")];
+        let group = &groups(&full)[0];
+        assert_eq!(group.problem.code, "DiskFull");
+        let lines: Vec<String> = group.steps(None).iter().filter_map(Step::line).collect();
+        assert_eq!(lines, ["dormer retry -l code=DiskFull"]);
+        // Whether a host does not answer or refuses is one cause.
+        let silent = [late("a", "ConnectTimeout"), late("b", "ConnectRefused")];
+        let silent = groups(&silent);
+        assert_eq!(silent.len(), 1);
+        assert_eq!(silent[0].problem.shown, "ConnectTimeout");
+        let line = silent[0].steps(None).iter().find_map(Step::line);
+        assert_eq!(line.as_deref(), Some("dormer retry -l code=probing"));
+    }
+
+    #[test]
+    fn a_groups_cause_is_what_its_machines_share() {
+        let changed = |name: &str, address: &str, key: &str| Machine {
+            name: name.into(),
+            address: Some(address.into()),
+            ..failed_while(
+                MachinePhase::Probing,
+                "HostKeyChanged",
+                &format!("{address} shows the key {key}."),
+            )
+        };
+        let machines = [changed("a", "10.0.0.7", "k"), changed("b", "10.0.0.8", "l")];
+        let groups = groups(&machines);
+        let [group] = groups.as_slice() else {
+            panic!("{groups:?}");
+        };
+        let cause = "the host shows the key … (HostKeyChanged)";
+        assert_eq!(group.problem.cause, cause);
+        assert_eq!(group.alone, ["10.0.0.7 k", "10.0.0.8 l"]);
+        let line = group.steps(None).iter().find_map(Step::line);
+        let trust = "dormer trust-host-key MACHINE --fingerprint FINGERPRINT --why REASON";
+        assert_eq!(line.as_deref(), Some(trust));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Machines that need attention: which, how urgently, and from which cause. `dormer status`, `dormer get` and the
 //! console share these limits.
 
-pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, word_of};
+pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, time_left, word_of};
 
 use crate::{
     explain::{cause, is_connection, now},
-    machine::{Condition, HaltKind, Machine, PhaseFailure, Retried, person},
+    machine::{Condition, Halt, HaltKind, Machine, PhaseFailure, Retried, person},
     moment::{Moment, span},
     rollout::Rollout,
-    run::Task,
+    run::{Task, TaskFailure},
     timing::PhaseTiming,
 };
 use dormer_proto::{
@@ -34,6 +34,8 @@ listed! {
         Person = "person",
         /// It continues, but slower than usual.
         Slow = "slow",
+        /// A person stopped it on purpose, and nothing else is wrong with it: no incident.
+        OnPurpose = "on-purpose",
     }
 }
 
@@ -44,10 +46,15 @@ pub struct MachineProblem {
     pub urgency: Urgency,
     /// Stable code of the cause: machines with equal codes and keys have equal causes.
     pub code: String,
+    /// Code that people see at the end of the cause. It differs from `code` where hosts do not answer: that failure may be
+    /// another one at each attempt.
+    pub shown: String,
     /// What the code leaves open: who did what and why, which pods hold a drain up.
     pub key: Option<String>,
     /// The cause, in one sentence without a full stop.
     pub cause: String,
+    /// Cause that it would have without its halt.
+    pub beneath: Option<String>,
     /// Time at which it began. `None`: unknown.
     pub since: Option<Moment>,
 }
@@ -88,9 +95,18 @@ pub(super) fn usual(machine: &Machine) -> Option<u64> {
 /// Usual duration in seconds of a step that lasts too long, if that is the machine's trouble and the duration is known.
 pub(super) fn usual_of_late(machine: &Machine) -> Option<u64> {
     let usual = usual(machine)?;
-    let (_, code, _) = overdue(machine)?;
-    let (_, found, _) = found(machine)?;
-    (code == found).then_some(usual)
+    is_late(machine).then_some(usual)
+}
+
+/// Whether the machine's trouble is that its step lasts too long.
+pub(super) fn is_late(machine: &Machine) -> bool {
+    let overdue = overdue(machine);
+    overdue.is_some() && found(machine) == overdue
+}
+
+/// Failure of the newest attempt that has ended, of a step that has not.
+fn newest_failure(machine: &Machine) -> Option<&TaskFailure> {
+    machine.tasks.iter().find_map(Task::newest_failure)
 }
 
 /// Whether the provider reports that it cannot create the instance.
@@ -103,11 +119,14 @@ pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
 pub fn problem(machine: &Machine) -> Option<MachineProblem> {
     let (urgency, code, cause) = found(machine)?;
+    let attempted = newest_failure(machine).filter(|_| is_late(machine));
     Some(MachineProblem {
         urgency,
         key: key(machine, &code, &cause),
+        shown: attempted.map_or_else(|| code.clone(), |it| it.code.clone()),
         code,
         cause: cause.trim_end_matches('.').to_owned(),
+        beneath: beneath(machine).map(|(_, it)| it.trim_end_matches('.').to_owned()),
         since: since(machine),
     })
 }
@@ -128,12 +147,6 @@ fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
     let told = machine.neighbour.is_some() || drained || evicting;
     if told && machine.lacks.is_none() {
         return Some(cause.to_owned());
-    }
-    if code == machine.phase.id()
-        && let Some(failure) = machine.tasks.iter().find_map(Task::newest_failure)
-    {
-        // Whether a host does not answer or refuses may change with each attempt; what else fails has its own cure.
-        return Some(failure.code.clone()).filter(|it| !is_connection(it));
     }
     let retried = machine.retried.as_ref()?;
     let retries = machine.failure.is_none() && code == retried.failure.code;
@@ -234,8 +247,10 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem
     Some(MachineProblem {
         urgency,
         code: code.to_owned(),
+        shown: code.to_owned(),
         key: None,
         cause: cause.trim_end_matches('.').to_owned(),
+        beneath: None,
         since: None,
     })
 }
@@ -275,7 +290,11 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
         };
         let now = now(machine);
         let all: Vec<String> = machine.halts().map(|it| it.text_at(now)).collect();
-        return Some((Person, code.into(), all.join("; ")));
+        let urgency = match is_on_purpose(machine) {
+            true => Urgency::OnPurpose,
+            false => Person,
+        };
+        return Some((urgency, code.into(), all.join("; ")));
     }
     if let Some(failure) = &machine.failure {
         let text = failed(machine, failure);
@@ -338,6 +357,43 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             .or_else(|| retried(machine)),
         _ => overdue(machine).or_else(|| retried(machine)),
     }
+}
+
+/// The machine as it would be without its halt. `None`: it has none.
+pub(super) fn released(machine: &Machine) -> Option<Machine> {
+    machine.halt.as_ref()?;
+    // It waits for the resume now. Of its own it waits for something if its Node is not Ready.
+    let is_down = machine.phase == MachinePhase::Serving && machine.down_since.is_some();
+    Some(Machine {
+        waiting_for: is_down.then(|| "its Node to be Ready".to_owned()),
+        halt: None,
+        also_halted: Vec::new(),
+        ..machine.clone()
+    })
+}
+
+/// What would be wrong with the machine without its halt, and how urgently.
+pub(super) fn beneath(machine: &Machine) -> Option<(Urgency, String)> {
+    let stronger = machine.status.quarantine.is_some()
+        || machine.lacks.is_some()
+        || machine.neighbour.is_some();
+    let (urgency, _, cause) = found(&released(machine).filter(|_| !stronger)?)?;
+    Some((urgency, cause))
+}
+
+/// Whether people keep the machine as it is, and that does no harm: nothing else is wrong with it, and no other machine
+/// waits for it.
+pub(super) fn is_on_purpose(machine: &Machine) -> bool {
+    let wants = |halt: &Halt| match halt.kind.known() {
+        Some(HaltKind::Held) => halt
+            .by
+            .as_deref()
+            .is_some_and(|by| !by.starts_with("dormer: ")),
+        Some(HaltKind::Ignored) => true,
+        Some(HaltKind::Paused) | None => false,
+    };
+    let well = beneath(machine).is_none_or(|(urgency, _)| urgency == Urgency::Person);
+    machine.halt.is_some() && machine.token.is_none() && machine.halts().all(wants) && well
 }
 
 /// What runs beside dormer, and the commands that stop it, if the text names them.
@@ -459,11 +515,16 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
         _ if seconds >= slow_after((slow, stuck), usual) => Urgency::Slow,
         _ => return None,
     };
-    // The code is the phase's, whether an attempt runs or waits: a group must not change with each attempt.
     let phase = machine.phase.id().to_owned();
-    if let Some(failure) = machine.tasks.iter().find_map(Task::newest_failure) {
+    if let Some(failure) = newest_failure(machine) {
         let text = cause(&failure.code, &failure.message);
-        return Some((urgency, phase, text));
+        // Whether a host does not answer or refuses may change with each attempt, and a group must not. What else fails has
+        // its own cure.
+        let code = match is_connection(&failure.code) {
+            true => phase,
+            false => failure.code.clone(),
+        };
+        return Some((urgency, code, text));
     }
     let usual = usual.map_or_else(String::new, |it| format!(", usually {}", span(it)));
     let text = match &machine.waiting_for {

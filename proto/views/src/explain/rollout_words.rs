@@ -1,14 +1,18 @@
 //! The one word for a rollout's state, and how long it still takes.
 
-use crate::rollout::{LATE, Rollout, Slot};
+use crate::{
+    moment::span,
+    rollout::{LATE, Rollout, Slot},
+};
 use dormer_proto::phase::RolloutState;
 
-/// All words of [`word_of`].
-pub const ROLLOUT_WORDS: [&str; 7] = [
+/// All words of [`word_of`] and of `word_among`.
+pub const ROLLOUT_WORDS: [&str; 8] = [
     "Idle",
     "Running",
     "Waiting",
     "Stopped",
+    "Stuck",
     "Enrolling",
     "Paused",
     "Halted",
@@ -70,6 +74,15 @@ pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
     let gone: u64 = rollout.slots.iter().map(|it| taken(it).min(typical)).sum();
     let beside = rollout.max_unavailable.unwrap_or(1).max(1);
     Some((typical * turns).saturating_sub(gone).div_ceil(beside))
+}
+
+/// How long the rollout still takes, for people: `~ 45m` while no turn has ended and its steps alone tell it.
+pub fn time_left(rollout: &Rollout) -> Option<String> {
+    let left = span(seconds_left(rollout)?);
+    Some(match rollout.typical_turn_expected {
+        true => format!("~ {left}"),
+        false => left,
+    })
 }
 
 #[cfg(test)]
@@ -138,6 +151,11 @@ mod tests {
             None,
             "late"
         );
+        let expected = rollout_with(
+            json!({"queue": queued["queue"], "maxUnavailable": 1, "typicalTurnSeconds": 600,
+            "typicalTurnExpected": true}),
+        );
+        assert_eq!(time_left(&expected).as_deref(), Some("~ 20m"));
         assert_eq!(with("maxUnavailable", json!(2)), Some(600));
         assert_eq!(
             with("paused", json!("ann")),

@@ -55,9 +55,9 @@ pub fn in_short(machine: &Machine) -> Option<String> {
 
 /// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
 fn shortened(problem: &MachineProblem) -> String {
-    let MachineProblem { cause, code, .. } = problem;
+    let MachineProblem { cause, shown, .. } = problem;
     match cause.split_once(": ") {
-        Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
+        Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({shown})"),
         _ => cause.clone(),
     }
 }
