@@ -9,7 +9,7 @@ use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
 use dormer_profile::suggestion::near;
 use dormer_views::actions::{ACTIONS, Action};
-use std::{io::IsTerminal, process::ExitCode};
+use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
@@ -213,11 +213,16 @@ pub(crate) fn arguments() -> Cli {
         // Lines in a file or a pipe are searched, not read: none is broken.
         whole = whole.term_width(0);
     }
-    let parsed = whole.try_get_matches();
+    let line = connection_last(std::env::args_os().collect());
+    let spoken: Vec<String> = line
+        .iter()
+        .map(|it| it.to_string_lossy().into_owned())
+        .collect();
+    let parsed = whole.try_get_matches_from(line);
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| {
         let code = error.exit_code();
-        match mistake(error, std::env::args()) {
+        match mistake(error, spoken.into_iter()) {
             Ok(text) => {
                 dormer_client::terminal::warn(text);
                 std::process::exit(code)
@@ -225,6 +230,51 @@ pub(crate) fn arguments() -> Cli {
             Err(error) => error.exit(),
         }
     })
+}
+
+/// Flags that say how dormer is reached. Each command has them, and kubectl's users write them before it.
+const CONNECTION: [&str; 9] = [
+    "--server",
+    "--token",
+    "--token-file",
+    "--ca-file",
+    "--kubeconfig",
+    "--context",
+    "--namespace",
+    "-n",
+    "--as-account",
+];
+
+/// The line with the connection flags that stand before the command behind everything else, where the command takes them.
+fn connection_last(line: Vec<OsString>) -> Vec<OsString> {
+    let mut words = line.into_iter();
+    let mut kept: Vec<OsString> = words.next().into_iter().collect();
+    let mut moved: Vec<OsString> = Vec::new();
+    let mut rest: Vec<OsString> = Vec::new();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy().into_owned();
+        let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
+        if CONNECTION.contains(&name) {
+            let whole = text.contains('=');
+            moved.push(word);
+            if !whole {
+                moved.extend(words.next());
+            }
+        } else if text.starts_with('-') {
+            kept.push(word);
+            // The only other flag with a value.
+            if text == "--log-format" {
+                kept.extend(words.next());
+            }
+        } else {
+            rest.push(word);
+            rest.extend(words.by_ref());
+        }
+    }
+    // Behind `--` nothing is a flag.
+    let end = rest.iter().position(|it| it == "--").unwrap_or(rest.len());
+    let behind = rest.split_off(end);
+    [kept, rest, moved, behind].concat()
 }
 
 /// Formats a usage error like dormer's other messages. Adds the nearest known word, else the flags of the command of
@@ -462,6 +512,39 @@ mod tests {
         assert!(!usage("/usr/bin/dormer").contains("kubectl"));
         assert!(usage("/usr/bin/kubectl-dormer").contains("kubectl dormer [OPTIONS] <COMMAND>"));
         assert!(usage("C:/tools/kubectl-dormer.exe").contains("kubectl dormer [OPTIONS]"));
+    }
+
+    #[test]
+    fn connection_flags_may_stand_before_the_command() {
+        let moved = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let words = connection_last(words).into_iter();
+            let words: Vec<String> = words.filter_map(|it| it.into_string().ok()).collect();
+            words.join(" ")
+        };
+        for (line, wanted) in [
+            ("dormer --server u status -w", "dormer status -w --server u"),
+            (
+                "dormer --server=u -n a get machines",
+                "dormer get machines --server=u -n a",
+            ),
+            (
+                "dormer --log-format json --server u why m",
+                "dormer --log-format json why m --server u",
+            ),
+            ("dormer status --server u", "dormer status --server u"),
+            ("dormer --server u why -- m", "dormer why --server u -- m"),
+            ("dormer --version", "dormer --version"),
+            ("dormer --server", "dormer --server"),
+        ] {
+            assert_eq!(moved(line), wanted, "{line}");
+        }
+        let line = connection_last(
+            ["dormer", "--server", "http://h", "status"]
+                .map(OsString::from)
+                .into(),
+        );
+        assert!(command().try_get_matches_from(line).is_ok());
     }
 
     #[test]
