@@ -20,7 +20,11 @@ mod verify_command;
 mod version;
 
 use dormer_run::usage::UsageError;
-use std::process::ExitCode;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -50,7 +54,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(cli::run(arguments)) {
+    // What the command made for itself goes before the end: its folders, its processes.
+    let done = catch_unwind(AssertUnwindSafe(|| runtime.block_on(cli::run(arguments))));
+    let done = match done {
+        Ok(done) => done,
+        Err(_) if UNREAD.load(Ordering::Relaxed) => std::process::exit(BY_SIGPIPE),
+        // The hook has told it.
+        Err(_) => std::process::exit(PANICKED),
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             dormer_client::terminal::warn(format_args!("{error:#}"));
@@ -62,14 +74,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends the program when its reader closes the pipe, as in `dormer … | head`. Rust ignores SIGPIPE, and the next
-/// print then panics.
+/// Exit status of a program that panicked, as Rust's own.
+const PANICKED: i32 = 101;
+
+/// Whether the reader of the output has gone.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Ends the program quietly when its reader closes the pipe, as in `dormer … | head`. Rust ignores SIGPIPE, and the next
+/// print then panics. On the main thread that unwinds to [`main`].
 fn end_when_nobody_reads() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let what = panic.payload_as_str().unwrap_or_default();
-        if what.starts_with("failed printing to stdout") && what.contains("Broken pipe") {
-            std::process::exit(BY_SIGPIPE);
+        if what.starts_with("failed printing to std") && what.contains("Broken pipe") {
+            UNREAD.store(true, Ordering::Relaxed);
+            if std::thread::current().name() != Some("main") {
+                std::process::exit(BY_SIGPIPE);
+            }
+            return;
         }
         default_hook(panic);
     }));

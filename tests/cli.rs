@@ -247,6 +247,37 @@ fn a_closed_pipe_ends_a_command_silently() {
 }
 
 #[test]
+fn a_demonstration_whose_reader_goes_leaves_nothing_behind() {
+    use std::io::{BufRead as _, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args([
+            "demo",
+            "--faults",
+            "none",
+            "--machines",
+            "1",
+            "--speed",
+            "2000",
+        ])
+        .env("TMPDIR", folder.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Like `dormer demo 2>&1 | head -1`: the next line has no reader.
+    drop(child.stdout.take());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
+    assert!(first.contains("being created"), "{first}");
+    drop(said);
+    assert_eq!(child.wait().unwrap().code(), Some(141));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn the_version_names_the_build_and_every_format_that_outlives_it() {
     let output = dormer(&["version", "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -4,8 +4,8 @@ use anyhow::Context;
 use clap::Args;
 use dormer_fleet::{
     Pace, World, WorldConfig,
-    api::kinds,
-    faults::{self, FaultOrder},
+    api::{Meta as _, Object, kinds},
+    faults::{self, Aim, FaultOrder},
     manifest,
     world::{SSH_PORT, Tally, WorldError},
 };
@@ -134,17 +134,19 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     }
     checked(check(&options))?;
     checked(check_faults(&options.faults))?;
+    let orders = options.faults;
     let config = WorldConfig {
         machines: Some(options.machines),
         manifests: options.manifest,
         sets: checked(manifest::sets(&options.sets))?,
-        faults: options.faults,
+        faults: orders.clone(),
         seed: options.seed,
         pace: Pace::times_faster(options.speed),
         listen: Some(options.listen),
         ..WorldConfig::default()
     };
     let world = started(config).await?;
+    checked(check_aims(&world, &orders))?;
     if world.all(&kinds::WINDOWS_POOL).is_empty() {
         // Creates the pool as a person would: without one nothing is upgraded.
         let pool = dormer_profile::yaml::documents(POOL)?;
@@ -252,6 +254,65 @@ pub(crate) fn check_faults(orders: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses an order for a machine that no MachineSet of the world will ever have: it would strike nothing, without
+/// a word.
+pub(crate) fn check_aims(world: &World, orders: &[String]) -> anyhow::Result<()> {
+    let name = |it: &std::sync::Arc<Object>| it.value.name().to_owned();
+    let os = "machine.openshift.io/os-id";
+    let labels = |it: &Object| it.value["spec"]["template"]["metadata"]["labels"].clone();
+    let sets = world.all(&kinds::MACHINE_SET);
+    let sets = sets.iter().filter(|it| labels(it)[os] == "Windows");
+    let sets: Vec<String> = sets.map(name).collect();
+    check_names(&sets, orders)
+}
+
+fn check_names(sets: &[String], orders: &[String]) -> anyhow::Result<()> {
+    for order in orders {
+        let Aim::Named(wanted) = order.parse::<FaultOrder>()?.aim else {
+            continue;
+        };
+        let fits = |set: &String| {
+            let begin = format!("{set}-");
+            begin.starts_with(&wanted) || wanted.starts_with(&begin)
+        };
+        anyhow::ensure!(
+            sets.iter().any(fits),
+            "--faults {order}: no machine's name begins with {wanted:?}\nname it by its number, such as @3, or by the \
+             beginning of its name: the MachineSets are {}",
+            sets.join(", ")
+        );
+    }
+    Ok(())
+}
+
 pub(crate) fn list_faults() {
     println!("{}", faults::listed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_for_a_machine_that_can_never_be_is_refused() {
+        let sets = ["demo-windows-a".to_owned(), "demo-windows-b".to_owned()];
+        let refused = |order: &str| {
+            let checked = check_names(&sets, &[order.to_owned()]);
+            checked.err().map(|it| it.to_string())
+        };
+        for order in [
+            "dead@demo-windows-a-x7k2p",
+            "dead@demo",
+            "dead@3",
+            "dead@*",
+            "dead=2",
+        ] {
+            assert_eq!(refused(order), None, "{order}");
+        }
+        let why = refused("dead@nosuch").expect("refused");
+        assert!(
+            why.contains("\"nosuch\"") && why.contains("demo-windows-a, demo-windows-b"),
+            "{why}"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Environment of the demonstration in one process: a simulated world, and dormer's own roles in it.
 
-use super::{Options, Strategy};
+use super::{Options, Strategy, people};
 use crate::{
     clock::PacedClock,
     fleet,
@@ -19,6 +19,7 @@ use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::
 use dormer_run::{
     roles::{self, Parts, Running},
     serve::{self, Front},
+    usage::checked,
 };
 use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
 use dormer_workers::{
@@ -58,7 +59,7 @@ pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
 
 /// World with dormer in it.
 pub(crate) struct Environment {
-    world: World,
+    world: Arc<World>,
     ports: Arc<Ports>,
     catalog: Catalog,
     client: Client,
@@ -67,8 +68,7 @@ pub(crate) struct Environment {
     strategy: Strategy,
     speed: f64,
     seed: u64,
-    folder: PathBuf,
-    own_folder: bool,
+    folder: StoreFolder,
     address: SocketAddr,
     otlp_endpoint: Option<String>,
 }
@@ -79,10 +79,11 @@ impl Environment {
         // Every TLS library here installs ring. A second installation fails, which is harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = serve::listen(options.listen).await?;
-        let world = fleet::started(config(options, sets)).await?;
+        let world = Arc::new(fleet::started(config(options, sets)).await?);
+        checked(fleet::check_aims(&world, &options.faults()))?;
         let client = client(&world).await?;
-        let (folder, own_folder) = folder(options)?;
-        let store = EmbeddedStore::open(&folder)?;
+        let folder = StoreFolder::of(options)?;
+        let store = EmbeddedStore::open(&folder.path)?;
         let clock = PacedClock::of(&world);
         let ports = Arc::new(Local::new(Arc::new(store), clock));
         let catalog = Catalog::new(&[])?;
@@ -98,7 +99,6 @@ impl Environment {
             speed: options.speed,
             seed: options.seed,
             folder,
-            own_folder,
             address: listener.local_addr()?,
             otlp_endpoint: options.otlp_endpoint.clone(),
         };
@@ -112,6 +112,7 @@ impl Environment {
             run_projection(api.clone(), environment.client(), environment.projection());
         running.beside(roles::CONSOLE, async move { match projecting.await {} });
         let pages = dormer_console::with_api(Arc::clone(&api));
+        let pages = people::around(pages, Arc::clone(&environment.world), Arc::clone(&api));
         let people = access::around(pages, api, Gate::loopback());
         let router = health::router(running.health())
             .merge(metrics::router(telemetry, running.health()))
@@ -305,7 +306,7 @@ impl Environment {
     #[cfg(test)]
     pub(super) async fn start_again_without_store(&mut self) -> anyhow::Result<()> {
         self.stop_dormer().await?;
-        std::fs::remove_dir_all(&self.folder)?;
+        std::fs::remove_dir_all(&self.folder.path)?;
         self.start_again()
     }
 
@@ -320,8 +321,8 @@ impl Environment {
 
     #[cfg(test)]
     fn start_again(&mut self) -> anyhow::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
-        let store = EmbeddedStore::open(&self.folder)?;
+        std::fs::create_dir_all(&self.folder.path)?;
+        let store = EmbeddedStore::open(&self.folder.path)?;
         let clock = PacedClock::of(&self.world);
         self.ports = Arc::new(Local::new(Arc::new(store), clock));
         let running = self.start_roles(&Arc::default())?;
@@ -348,7 +349,7 @@ impl Environment {
 
     /// Commands to explore the world while it is held.
     pub(crate) fn invitation(&self) -> anyhow::Result<String> {
-        let path = self.folder.join("kubeconfig");
+        let path = self.folder.path.join("kubeconfig");
         self.world.write_kubeconfig(&path)?;
         Ok(format!(
             "The world runs until Ctrl-C.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
@@ -364,9 +365,6 @@ impl Environment {
             running.stop().await?;
         }
         self.world.stop();
-        if self.own_folder {
-            std::fs::remove_dir_all(&self.folder).ok();
-        }
         Ok(())
     }
 }
@@ -407,16 +405,31 @@ async fn client(world: &World) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Folder of the store, and whether to remove it at the end.
-fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
-    let own = options.store.is_none();
-    let folder = match &options.store {
-        Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join(format!("dormer-demo-{}", std::process::id())),
-    };
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok((folder, own))
+/// Folder of the store. One that the demonstration made goes with it, however it ends.
+struct StoreFolder {
+    path: PathBuf,
+    own: bool,
+}
+
+impl StoreFolder {
+    fn of(options: &Options) -> anyhow::Result<Self> {
+        let own = options.store.is_none();
+        let path = match &options.store {
+            Some(folder) => folder.clone(),
+            None => std::env::temp_dir().join(format!("dormer-demo-{}", std::process::id())),
+        };
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self { path, own })
+    }
+}
+
+impl Drop for StoreFolder {
+    fn drop(&mut self) {
+        if self.own {
+            std::fs::remove_dir_all(&self.path).ok();
+        }
+    }
 }
 
 /// Version of the newest payload.

@@ -4,6 +4,7 @@
 mod environment;
 mod machine_runs;
 mod outcome;
+mod people;
 mod progress;
 #[cfg(test)]
 mod scenarios;

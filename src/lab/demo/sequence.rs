@@ -170,7 +170,8 @@ impl<'a> Sequence<'a> {
                     if self.leave_failed {
                         let address = self.environment.address();
                         self.bars.say(&format!(
-                            "It is left to you. What to do: dormer why {name} --server http://{address}"
+                            "It is left to you. What to do: dormer why {name} --server http://{address}\nA retry also does \
+                             on the simulated host what that says"
                         ));
                     }
                     (0, Instant::now())

@@ -160,9 +160,11 @@ impl End {
         match self {
             Self::Itself => "Heals: dormer recovers without help",
             Self::Count => {
-                "Heals at the next attempt: NAME=1x9999 repeats it until a person mends it"
+                "Heals at the next attempt: NAME=1x9999 repeats it until a person mends it (in the demonstration, dormer retry does)"
             }
-            Self::Person => "Stays until a person mends it: dormer why says how",
+            Self::Person => {
+                "Stays until a person mends it: dormer why says how, and in the demonstration dormer retry does it"
+            }
         }
     }
 }
