@@ -12,7 +12,12 @@ use axum::{
     extract::{Path, State as Of},
 };
 use dormer_proto::{message::Ask, phase::MachinePhase, rollout, work::Signal};
-use dormer_views::{actions::RESUME, any_run::AnyRun, machine::Machine, rollout::Rollout};
+use dormer_views::{
+    actions::{HOLD, RESUME},
+    any_run::AnyRun,
+    machine::Machine,
+    rollout::Rollout,
+};
 use dormer_workflows::{State, machine::Halt, rollout::TargetPayload};
 use serde_json::Value;
 use std::sync::Arc;
@@ -27,6 +32,12 @@ pub(super) async fn machine(
     let signal = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
     let before = stops(&run);
+    // A hold ends what people asked for and has not begun.
+    let asked = match action == HOLD.name {
+        true => api.shown_machine(&run)?.0.asked.map(|it| it.text()),
+        false => None,
+    };
+    let is_dry_run = body.is_dry_run();
     let others = match (action == RESUME.name, body.is_dry_run()) {
         (true, true) => ask::ends_of_others(&run, api.ports.now(), &body),
         _ => Vec::new(),
@@ -42,6 +53,11 @@ pub(super) async fn machine(
     let Json(mut shown) = api.shown_machine(&run)?;
     let ends = shown.halts().filter(|it| others.contains(&it.text));
     shown.would_end = ends.map(|it| it.text_at(api.ports.now())).collect();
+    if action == HOLD.name && is_dry_run {
+        shown.would_end = asked.into_iter().collect();
+    } else if action == HOLD.name && shown.asked.is_none() {
+        shown.ended = asked.into_iter().collect();
+    }
     if action == RESUME.name {
         let still = stops(&run);
         shown.ended = before

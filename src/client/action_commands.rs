@@ -13,11 +13,12 @@ use super::{
     items::Kind,
     machines::{self, path_of},
     server::{Server, segment},
+    terminal,
 };
 use bulk::Bulk;
 use clap::Args;
 use dormer_proto::phase::MachineState;
-use dormer_views::actions::{Action, PAUSE_POOL, RESET, TRUST_HOST_KEY};
+use dormer_views::actions::{Action, PAUSE_POOL, RESET, RETRY, TRUST_HOST_KEY};
 use dormer_views::{
     machine::{self, HaltKind},
     problem::problem,
@@ -29,7 +30,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// What to say instead of a request that would repeat what holds already. `None`: it would change something.
-fn already(action: &str, machine: &machine::Machine, user: &str) -> Option<String> {
+fn already(action: &str, machine: &machine::Machine, user: &str, why: &str) -> Option<String> {
     let same = |halt: &&machine::Halt| match action {
         // Another person's hold is one more.
         "hold" => halt.kind == HaltKind::Held && is_by(halt, user),
@@ -37,7 +38,15 @@ fn already(action: &str, machine: &machine::Machine, user: &str) -> Option<Strin
         _ => false,
     };
     let halt = machine.halts().find(same)?;
-    Some(format!("{}: already {}", machine.name, halt.text))
+    let by = halt.by.as_deref().unwrap_or_default();
+    let known = why.is_empty() || by.split_once(": ").is_some_and(|(_, it)| it == why);
+    let text = format!("{}: already {}", machine.name, halt.text);
+    match action {
+        _ if known => Some(text),
+        // A person's later hold changes its reason.
+        "hold" => None,
+        _ => Some(format!("{text}; your reason is not recorded: {why}")),
+    }
 }
 
 /// Whether the person began that halt.
@@ -83,7 +92,8 @@ impl Machine {
         let server = self.request.to.server()?;
         if let [only] = self.machines.as_slice() {
             let machine = machines::machine(&server, only).await?;
-            if let Some(text) = already(action.name, &machine, &self.request.body().who) {
+            if let Some(text) = already(action.name, &machine, &request::user(), &self.request.why)
+            {
                 return Ok(text);
             }
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
@@ -108,14 +118,14 @@ impl Machine {
             let message = "--against names a record of one machine: give one machine";
             return Err(Failure::Usage(message.into()));
         }
-        let mut chosen = self.chosen(&server).await?;
+        let mut chosen = self.chosen(&server, action).await?;
         if chosen.is_empty() {
             if let Some(pool) = &self.of_pool {
                 absent::check_pool(&server, pool).await?;
             }
             return Err(Failure::refused(
                 "no machine matches, so nothing was done",
-                self.what_matches(&server).await,
+                self.what_matches(&server, action).await,
             ));
         }
         let mut bulk = Bulk::new(&self.request, &server, action);
@@ -145,17 +155,27 @@ impl Machine {
     }
 
     /// Remedy if no machine matches: for `--all-failed`, the codes of failed machines.
-    async fn what_matches(&self, server: &Server) -> String {
+    async fn what_matches(&self, server: &Server, action: &Action) -> String {
         let listed = server.get::<List<machine::Machine>>("/machines").await;
         let machines = listed.map_or_else(|_| Vec::new(), |it| it.items);
         if !self.all_failed {
             return "dormer get machines lists them".into();
         }
-        failed_codes(&machines)
+        match self.code.as_deref() {
+            Some(code) if late_with(&machines, code) => format!(
+                "machines show {code} and have not failed: their step is tried again. dormer {} -l code={code} chooses them",
+                action.name
+            ),
+            _ => failed_codes(&machines),
+        }
     }
 
     /// The machines that are named, or that the arguments select.
-    async fn chosen(&self, server: &Server) -> Result<Vec<machine::Machine>, Failure> {
+    async fn chosen(
+        &self,
+        server: &Server,
+        action: &Action,
+    ) -> Result<Vec<machine::Machine>, Failure> {
         if !self.machines.is_empty() {
             let mut found = Vec::new();
             for called in &self.machines {
@@ -173,6 +193,9 @@ impl Machine {
         filter.check_pool(server).await?;
         let filter = filter.for_items(&items.iter().collect::<Vec<_>>())?;
         items.retain(|it| filter.takes(it) && self.has_failed(it));
+        if action.name == RETRY.name {
+            items.retain(is_left_to_dormer);
+        }
         items.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(items)
     }
@@ -186,6 +209,32 @@ impl Machine {
             .is_none_or(|wanted| code.is_some_and(|code| same_code(code, wanted)));
         !self.all_failed || machine.state == MachineState::Failed && fits
     }
+}
+
+/// Whether machines show this code that have not failed.
+fn late_with(machines: &[machine::Machine], code: &str) -> bool {
+    let shows = |it: &&machine::Machine| {
+        let found = problem(it);
+        found.is_some_and(|it| same_code(&it.code, code) || same_code(&it.shown, code))
+    };
+    let open = machines
+        .iter()
+        .filter(|it| it.state != MachineState::Failed);
+    open.filter(shows).count() > 0
+}
+
+/// Whether no person keeps the machine as it is. Of a choice by code or pool those are left out, with a word: a retry would
+/// act on them.
+fn is_left_to_dormer(machine: &machine::Machine) -> bool {
+    let Some(halt) = machine.halts().find(|it| it.kind != HaltKind::Ignored) else {
+        return true;
+    };
+    let name = &machine.name;
+    terminal::warn(format_args!(
+        "{name}: left out, it is {}; dormer resume {name} ends that",
+        halt.text
+    ));
+    false
 }
 
 /// Codes of the failed machines, for the message about an unknown code.
@@ -320,7 +369,12 @@ impl MachineOrPool {
                 .await
             && let Some(by) = found.paused
         {
-            return Ok(format!("{pool}: already paused by {by}"));
+            let why = self.request.why.trim();
+            let said = match why.is_empty() || by.ends_with(&format!(": {why}")) {
+                true => String::new(),
+                false => format!("; your reason is not recorded: {why}"),
+            };
+            return Ok(format!("{pool}: already paused by {by}{said}"));
         }
         let path = format!("/rollouts/{}/actions/{}", segment(pool), action.name);
         let body = self.request.body();
@@ -444,6 +498,78 @@ mod tests {
     use dormer_views::actions::RETRY;
     use serde_json::json;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        machine: Machine,
+    }
+
+    /// Two machines with this failure: failed, or late with an attempt that waits.
+    fn with_code(code: &str, late: bool) -> Vec<machine::Machine> {
+        let task = json!({"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "machine": null, "attempt": 3,
+            "attemptsMax": 65_535, "phase": "waiting", "since": null, "sinceSeconds": null, "heartbeat": null,
+            "until": "2026-11-21T07:06:00.000Z", "failure": {"code": code, "message": "m"}});
+        let fields = |name: &str| match late {
+            true => json!({"name": name, "uid": name, "phase": "probing", "phaseText": "probing",
+                "state": "Provisioned", "since": "2026-11-21T06:00:00.000Z", "sinceSeconds": 7_200, "tasks": [task]}),
+            false => {
+                json!({"name": name, "uid": name, "phase": "failed", "phaseText": "failed", "state": "Failed",
+                "failure": {"code": code, "message": "m", "phase": "probing", "phaseText": "probing"}})
+            }
+        };
+        ["win-a", "win-b"]
+            .map(|name| machine_with(fields(name)))
+            .into()
+    }
+
+    #[test]
+    fn each_printed_command_of_a_group_chooses_its_machines() {
+        use clap::Parser as _;
+        use dormer_profile::answer::FailureCode;
+        let codes = FailureCode::ALL.iter().map(|it| it.as_str());
+        let others = [
+            "ConnectTimeout",
+            "ConnectRefused",
+            "AuthRejected",
+            "ClockSkew",
+            "NoAnswer",
+            "NameMismatch",
+        ];
+        let mut tried = 0;
+        for code in codes.chain(others.map(str::to_owned)) {
+            for late in [false, true] {
+                let machines = with_code(&code, late);
+                let groups = dormer_views::problem::groups(&machines);
+                assert_eq!(groups.len(), 1, "{code}");
+                for step in groups[0].steps(None) {
+                    let [program, action, rest @ ..] = step.argv.as_slice() else {
+                        continue;
+                    };
+                    if program != "dormer" || !["retry", "recreate"].contains(&action.as_str()) {
+                        continue;
+                    }
+                    tried += 1;
+                    let line = ["x".to_owned()].into_iter().chain(rest.iter().cloned());
+                    let args = Line::try_parse_from(line).expect("it is taken").machine;
+                    let filter = Filter {
+                        pool: args.of_pool.clone(),
+                        state: None,
+                        selector: args.selector.clone(),
+                    };
+                    for machine in &machines {
+                        let named = args.machines.contains(&machine.name);
+                        let chosen = named
+                            || args.machines.is_empty()
+                                && filter.takes(machine)
+                                && args.has_failed(machine);
+                        assert!(chosen, "{}: {:?}", machine.name, step.line());
+                    }
+                }
+            }
+        }
+        assert!(tried > 20, "{tried}");
+    }
+
     #[test]
     fn what_holds_already_is_said_and_what_is_out_of_range_is_refused() {
         let halted = |kind: &str, text: &str| {
@@ -451,14 +577,20 @@ mod tests {
         };
         let held = halted("held", "held by ann");
         assert_eq!(
-            already("hold", &held, "ann").as_deref(),
+            already("hold", &held, "ann", "").as_deref(),
             Some("win-1: already held by ann")
         );
-        assert_eq!(already("hold", &held, "bob"), None, "his is one more");
-        assert_eq!(already("pause", &held, "ann"), None);
-        assert_eq!(already("resume", &held, "ann"), None);
-        assert!(already("pause", &halted("paused", "paused by ann"), "bob").is_some());
-        assert_eq!(already("hold", &machine_with(json!({})), "ann"), None);
+        assert_eq!(already("hold", &held, "bob", ""), None, "his is one more");
+        assert_eq!(already("pause", &held, "ann", ""), None);
+        assert_eq!(already("resume", &held, "ann", ""), None);
+        // A later reason of one's own is the new one; that of a second pause is not kept, which is said.
+        assert_eq!(already("hold", &held, "ann", "a new disk"), None);
+        let paused = halted("paused", "paused by ann");
+        assert_eq!(
+            already("pause", &paused, "bob", "a look").as_deref(),
+            Some("win-1: already paused by ann; your reason is not recorded: a look")
+        );
+        assert_eq!(already("hold", &machine_with(json!({})), "ann", ""), None);
         assert_eq!(in_history("win-1", 41, 41), Ok(()));
         for to in [0, 42] {
             let refused = in_history("win-1", to, 41).unwrap_err().to_string();

@@ -43,6 +43,33 @@ pub(super) fn changes_nothing(
     now: Timestamp,
     signal: &Signal,
 ) -> Option<NoEffect> {
+    without_effect(run, now, signal).or_else(|| against_people(run, signal))
+}
+
+/// Why a retry is refused although it would do something: people keep the machine as it is, and a retry would act on it.
+fn against_people(run: &SharedRun, signal: &Signal) -> Option<NoEffect> {
+    let (State::Machine(state), Signal::Machine(machine::Signal::Retry)) = (&run.state, signal)
+    else {
+        return None;
+    };
+    let by_people = |halt: &Halt| match halt {
+        Halt::Paused { by } | Halt::Held { by } => !by.starts_with("dormer: "),
+        Halt::Ignored => false,
+    };
+    let halts = state.halts().into_iter().filter(by_people);
+    let halts: Vec<String> = halts.map(|it| it.to_string()).collect();
+    let name = run.id.key();
+    let name = state.machine.as_ref().map_or(name, |it| &it.machine.name);
+    (!halts.is_empty()).then(|| NoEffect {
+        why: format!("it is {}, and a retry would act on it", halts.join("; ")),
+        remedy: Some(format!(
+            "ask them first; dormer resume {name} ends that, and then: dormer retry {name}"
+        )),
+    })
+}
+
+/// Why the signal would change nothing, without a look at what people want.
+fn without_effect(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<NoEffect> {
     if let (State::Machine(state), Signal::Machine(asked)) = (&run.state, signal)
         && let Some(why) = out_of_order(state, asked)
     {
@@ -484,6 +511,38 @@ mod tests {
             closed: None,
             sum: Sum(0),
         }
+    }
+
+    #[test]
+    fn a_retry_of_a_machine_that_people_hold_is_refused() {
+        let failed = |held: Option<&str>, paused: Option<&str>| Machine {
+            phase: Phase::Failed {
+                from: Box::new(Phase::Probing),
+                failure: Failure::lasting("DiskFull", "full"),
+            },
+            held: held.map(str::to_owned),
+            paused: paused.map(str::to_owned),
+            ..Machine::default()
+        };
+        let refused = |state: Machine| {
+            let run = Arc::new(run_in(state));
+            changes_nothing(&run, Timestamp(1), &Signal::Machine(machine::Signal::Retry))
+        };
+        assert_eq!(refused(failed(None, None)), None);
+        assert_eq!(refused(failed(Some("dormer: no owner"), None)), None);
+        let held = refused(failed(Some("ann: a look"), None)).expect("refused");
+        assert_eq!(
+            held.why,
+            "it is held by ann: a look, and a retry would act on it"
+        );
+        let remedy = held.remedy.unwrap_or_default();
+        assert!(remedy.contains("dormer resume "), "{remedy}");
+        let paused = refused(failed(None, Some("bob"))).expect("refused");
+        assert!(paused.why.contains("paused by bob"), "{}", paused.why);
+        // Other requests are for people to end a hold by.
+        let run = Arc::new(run_in(failed(Some("ann"), None)));
+        let resume = Signal::Machine(machine::Signal::Resume);
+        assert_eq!(changes_nothing(&run, Timestamp(1), &resume), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     already,
-    request::{RequestArgs, answer_text},
+    request::{RequestArgs, answer_text, user},
 };
 use crate::{Failure, absent::listed, answer::Answer, machines::path_of, server::Server, terminal};
 use dormer_views::{actions::Action, any_run::AnyRun, machine::Machine};
@@ -74,7 +74,7 @@ impl<'a> Bulk<'a> {
         let mut answers = Vec::new();
         let mut lost = None;
         for machine in machines {
-            if let Some(text) = already(self.action.name, machine, &self.request.body().who) {
+            if let Some(text) = already(self.action.name, machine, &user(), &self.request.why) {
                 terminal::warn(text);
                 continue;
             }

@@ -4,7 +4,7 @@ use crate::{Failure, ServerArgs, answer::Answer, machines::path_of, server::Serv
 use clap::Args;
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
-    actions::{ABORT, Action, REMOVE, RESUME, RETRY},
+    actions::{ABORT, Action, HOLD, REMOVE, RESUME, RETRY},
     any_run::AnyRun,
     machine::Machine,
 };
@@ -134,21 +134,27 @@ impl RequestArgs {
         server.post::<Value>(path, &body).await.map(|_| ())
     }
 
-    /// Question before a resume ends what other people began. `None`: it ends nothing of theirs, or `--yes` answers.
+    /// Question before a resume ends what other people began, or a hold ends a drain or a replacement that waits. `None`: it
+    /// ends nothing of that kind, or `--yes` answers.
     ///
     /// # Errors
-    /// The server does not answer, or refuses the resume.
+    /// The server does not answer, or refuses the action.
     pub(super) async fn ends_of_others(
         &self,
         server: &Server,
         action: &Action,
         chosen: &[Machine],
     ) -> Result<Option<String>, Failure> {
-        if self.yes || action.name != RESUME.name {
+        let concerns = |machine: &&Machine| match action.name {
+            name if name == RESUME.name => machine.halt.is_some(),
+            name if name == HOLD.name => machine.asked.is_some(),
+            _ => false,
+        };
+        if self.yes {
             return Ok(None);
         }
         let mut lines = Vec::new();
-        for machine in chosen.iter().filter(|it| it.halt.is_some()) {
+        for machine in chosen.iter().filter(concerns) {
             let path = format!("{}/actions/{}", path_of(machine), action.name);
             let body = RequestBody {
                 dry_run: true,
@@ -156,7 +162,7 @@ impl RequestArgs {
             };
             let checked: Result<Machine, Failure> = server.post(&path, &body).await;
             let checked = checked.map_err(|failure| failure.about(&machine.name))?;
-            if let Some(line) = ends(&checked) {
+            if let Some(line) = ends(action, &checked) {
                 lines.push(line);
             }
         }
@@ -207,15 +213,14 @@ fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
     ))
 }
 
-/// What a checked resume would end of other people's.
-fn ends(checked: &Machine) -> Option<String> {
+/// What a checked resume would end of other people's, or a checked hold of what waits.
+fn ends(action: &Action, checked: &Machine) -> Option<String> {
     let all = checked.would_end.join("; ");
-    (!all.is_empty()).then(|| {
-        format!(
-            "{}: resume ends what other people began: {all}.",
-            checked.name
-        )
-    })
+    let what = match action.name == HOLD.name {
+        true => "hold ends a request that waits",
+        false => "resume ends what other people began",
+    };
+    (!all.is_empty()).then(|| format!("{}: {what}: {all}.", checked.name))
 }
 
 /// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
@@ -235,7 +240,7 @@ fn abort_meant(action: &Action, before: &Machine) -> Option<String> {
 }
 
 /// Name of the requester: the user of this computer.
-fn user() -> String {
+pub(super) fn user() -> String {
     let mut named = ["USER", "LOGNAME", "USERNAME"]
         .iter()
         .filter_map(|name| std::env::var(name).ok());
@@ -274,7 +279,7 @@ fn done(action: &Action, body: &RequestBody<'_>) -> String {
 
 /// Answer to an action, and how a removal is taken back: by a reset to the record before it.
 pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String {
-    let line = answer_line(&done(action, body), run);
+    let line = answer_line(action, &done(action, body), run);
     if action.name != REMOVE.name {
         return line;
     }
@@ -284,17 +289,22 @@ pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun)
 }
 
 /// Answer in one line: the finished action, the run's state, and the condition that it waits for.
-fn answer_line(what: &str, run: &AnyRun) -> String {
+fn answer_line(action: &Action, what: &str, run: &AnyRun) -> String {
     let mut line = format!("{}: {what}", run.name());
     // A resume ends a pause, a hold and a drain together.
     let ended = run.as_machine().map_or(&[][..], |it| &it.ended);
+    let is_hold = action.name == HOLD.name;
     if !ended.is_empty() {
-        line += &format!(" (it was {})", ended.join("; "));
+        let ended = ended.join("; ");
+        line += &match is_hold {
+            true => format!(", which ended this request: {ended}"),
+            false => format!(" (it was {ended})"),
+        };
     }
     let still: Vec<&str> = run.as_machine().map_or_else(Vec::new, |it| {
         it.halts().map(|halt| halt.text.as_str()).collect()
     });
-    if !ended.is_empty() && !still.is_empty() {
+    if !ended.is_empty() && !still.is_empty() && !is_hold {
         line += &format!("; still {}", still.join("; "));
     }
     let word = run.word();
@@ -373,6 +383,18 @@ mod tests {
         assert_eq!(
             answer_text(&RESUME, &asked, &answer),
             "win-1: resumed (it was paused by ann: a look; held by bob: a disk); now Joined (serving)"
+        );
+        let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
+            "ended": ["drain asked for by ann (a disk)"], "halt": {"kind": "held", "by": "ada", "text": "held by ada"}});
+        let answer = AnyRun::Machine(Box::new(machine_with(ended)));
+        assert_eq!(
+            answer_text(&HOLD, &asked, &answer),
+            "win-1: held, which ended this request: drain asked for by ann (a disk); now Joined (serving)"
+        );
+        let checked = machine_with(json!({"wouldEnd": ["drain asked for by ann (a disk)"]}));
+        assert_eq!(
+            ends(&HOLD, &checked).as_deref(),
+            Some("win-1: hold ends a request that waits: drain asked for by ann (a disk).")
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
         assert_eq!(answer_text(&PAUSE_POOL, &asked, &answer), "windows: paused");
