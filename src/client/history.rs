@@ -28,7 +28,7 @@ pub struct History {
     /// Most records
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
-    /// Also receipts and timers; JSON and YAML always have them
+    /// Also receipts and timers, and long sentences whole; JSON and YAML always have them
     #[arg(long)]
     all: bool,
     /// Write the whole history into a file for dormer replay; - is standard output
@@ -102,7 +102,12 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
         let events = row.events(all);
         for event in events {
-            lines.push(format!("{:21}{}", "", event.text));
+            let text = if all {
+                event.text.clone()
+            } else {
+                shortened(&event.text)
+            };
+            lines.push(format!("{:21}{text}", ""));
             let log = event.log.iter().flat_map(|log| log.lines());
             lines.extend(log.map(|line| format!("{:21}| {line}", "")));
         }
@@ -130,6 +135,17 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
     lines.join("\n")
 }
 
+/// Most characters of an event's sentence; `--all` has the rest.
+const EVENT_MAX: usize = 240;
+
+/// An event's sentence, cut where it is long.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(EVENT_MAX) {
+        Some((at, _)) => format!("{}… (--all shows the rest)", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
 /// State after the record, with the phase if it is more specific.
 fn label(record: &Record) -> String {
     let state = record.state_word();
@@ -143,6 +159,26 @@ fn label(record: &Record) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_long_sentence_is_cut_unless_all_is_asked_for() {
+        let text = format!("probe failed: {}", "é".repeat(1_000));
+        let record: Record =
+            serde_json::from_value(json!({"seq": 1, "at": "2026-11-21T07:00:00.000Z",
+            "state": "Provisioned", "phase": "probing", "phaseText": "probing", "asks": [],
+            "events": [{"kind": "task-failed", "text": text}]}))
+            .expect("a record");
+        let longest = |all| {
+            let story = story([&record], all);
+            story
+                .lines()
+                .map(|it| it.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        assert!(longest(false) < 300, "{}", longest(false));
+        assert!(longest(true) > 1_000);
+    }
 
     #[test]
     fn a_story_names_the_day_once_and_each_record_with_what_it_asked() {

@@ -8,6 +8,7 @@ use super::{
     listing::{TableForm, fitted},
     output::{Output, one_line},
     server::Server,
+    server_clock,
     sse::{Event, Parser},
     terminal,
 };
@@ -292,7 +293,9 @@ impl<'a> WatchView<'a> {
                 let text = dormer_profile::yaml::to_string(change).unwrap_or_default();
                 format!("---\n{}", text.trim_end())
             }
-            Output::Table | Output::Wide => line(&change.view),
+            Output::Table | Output::Wide => {
+                format!("{} {}", time_of_day(&change.view), line(&change.view))
+            }
         };
         terminal::say(&text)
     }
@@ -377,6 +380,12 @@ fn aged_rollout(run: &AnyRun, at: Instant, machines: &[Machine]) -> Option<Progr
     let mut rollout = run.as_rollout()?.clone();
     rollout.status.since_seconds += at.elapsed().as_secs();
     Some(Progress::of(rollout, machines))
+}
+
+/// Time of day, in UTC by the server's clock, at which the server sent the change: `07:05:12`.
+fn time_of_day(run: &AnyRun) -> String {
+    let at = dormer_views::moment::time(server_clock::time_of(run.status()));
+    at.get(11..19).unwrap_or(&at).to_owned()
 }
 
 /// Change in one line.
