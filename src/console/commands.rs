@@ -21,7 +21,7 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
                  process keeps the beginning and the end of the output in memory, with secrets removed. All tasks: "
                 code { "dormer logs " (machine) }
             }
-            div.commands { @for command in ours { (one(command)) } }
+            @for alike in attempts(&ours) { (attempts_alike(&alike)) }
         } @else {
             p.quiet {
                 "This process has received none since it started; they are kept in memory only. "
@@ -29,6 +29,57 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
             }
         }
         }
+    }
+}
+
+/// Attempts in a row that ended alike: the newest with its commands, and how many others.
+struct Alike<'a> {
+    /// Its commands, the newest first.
+    commands: Vec<&'a RemoteCommand>,
+    /// Number of the oldest of them.
+    oldest: u64,
+}
+
+/// The attempts, the newest first. Those in a row with equal commands and equal ends are one: a step that is tried again for
+/// an hour fails in the same way each time.
+fn attempts<'a>(ours: &[&'a RemoteCommand]) -> Vec<Alike<'a>> {
+    let mut all: Vec<Vec<&RemoteCommand>> = Vec::new();
+    for command in ours {
+        let same = |it: &Vec<&RemoteCommand>| {
+            it[0].attempt == command.attempt && it[0].worker == command.worker
+        };
+        match all.iter_mut().find(|it| same(it)) {
+            Some(attempt) => attempt.push(command),
+            None => all.push(vec![command]),
+        }
+    }
+    all.sort_by_key(|it| std::cmp::Reverse(it[0].attempt));
+    let ends = |it: &[&RemoteCommand]| -> Vec<(String, String)> {
+        let one = |it: &&RemoteCommand| (it.name.clone(), it.ended.clone());
+        it.iter().map(one).collect()
+    };
+    let mut found: Vec<Alike<'_>> = Vec::new();
+    for mut commands in all {
+        commands.sort_by_key(|it| std::cmp::Reverse((it.at, it.number)));
+        let oldest = u64::from(commands[0].attempt.0);
+        match found.last_mut() {
+            Some(newer) if ends(&newer.commands) == ends(&commands) => newer.oldest = oldest,
+            _ => found.push(Alike { commands, oldest }),
+        }
+    }
+    found
+}
+
+fn attempts_alike(alike: &Alike<'_>) -> Markup {
+    let newest = alike
+        .commands
+        .first()
+        .map_or(0, |it| u64::from(it.attempt.0));
+    html! {
+        @if alike.oldest < newest {
+            p.quiet { "Attempts " (alike.oldest) " to " (newest) " ended alike; this is the last of them:" }
+        }
+        div.commands { @for command in &alike.commands { (one(command)) } }
     }
 }
 
@@ -178,6 +229,27 @@ mod tests {
         );
         failed.ended = "exit 0".into();
         assert_eq!(line_that_matters(&failed).as_deref(), Some("end"));
+        let tries: Vec<RemoteCommand> = (1..=60)
+            .map(|attempt| RemoteCommand {
+                attempt: Attempt(attempt),
+                ..command(9, 2_000 + u64::from(attempt), "exit 5", "no room")
+            })
+            .collect();
+        let many = section("win-a", &tries, &[]).into_string();
+        assert_eq!(many.matches("<details").count(), 1, "{many}");
+        assert!(many.contains("Attempts 1 to 60 ended alike"), "{many}");
+        assert!(many.contains("attempt 60 at w1"), "{many}");
+        let other = RemoteCommand {
+            attempt: Attempt(61),
+            ..command(9, 9_000, "exit 0", "room")
+        };
+        let both = [tries, vec![other]].concat();
+        let both = section("win-a", &both, &[]).into_string();
+        let at = |text: &str| both.find(text).expect(text);
+        assert!(
+            at("attempt 61 at w1") < at("attempt 60 at w1"),
+            "the newest first"
+        );
         let none = section("win-a", &[], &[]).into_string();
         assert!(
             none.contains("received none since it started") && none.contains("dormer logs win-a"),
