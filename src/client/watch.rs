@@ -27,6 +27,8 @@ const DRAW_EVERY: Duration = Duration::from_millis(250);
 /// First and longest pause before a broken stream is reconnected.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(10);
+/// How long a server that starts again may refuse.
+const STARTS_WITHIN: Duration = Duration::from_secs(120);
 /// Silence after which a connection counts as broken. The server sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Lines of a table if the terminal's height is unknown.
@@ -104,11 +106,18 @@ impl Watch {
             }
             // The server or the connection ended. The table is outdated until the stream is back.
             view.lost();
+            let lost = Instant::now();
             body = loop {
                 tokio::time::sleep(again).await;
                 match server.listen("/changes").await {
                     Ok(body) => break body,
                     Err(Failure::Unreachable { .. }) => again = (again * 2).min(AGAIN_AFTER_MAX),
+                    // While it starts again, it or a proxy before it refuses.
+                    Err(Failure::Refused { .. } | Failure::Absent { .. })
+                        if lost.elapsed() < STARTS_WITHIN =>
+                    {
+                        again = (again * 2).min(AGAIN_AFTER_MAX);
+                    }
                     Err(other) => return Err(other),
                 }
             };
@@ -423,6 +432,31 @@ mod tests {
     fn watch(arguments: &[&str]) -> Watch {
         let arguments = ["watch"].iter().chain(arguments);
         Command::try_parse_from(arguments).expect("a command").watch
+    }
+
+    #[tokio::test]
+    async fn a_server_that_refuses_while_it_starts_is_asked_again() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let watching = watch(&["--server", &url]).run();
+        let server = async {
+            for status in ["200 OK", "503 Service Unavailable", "200 OK"] {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let mut request = [0; 1024];
+                let length = stream.read(&mut request).await.expect("a request");
+                assert!(request[..length].starts_with(b"GET /api/v1/changes "));
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.expect("sent");
+            }
+        };
+        tokio::select! {
+            ended = watching => panic!("it goes on: {ended:?}"),
+            () = server => {}
+        }
     }
 
     fn machine(fields: Value) -> AnyRun {
