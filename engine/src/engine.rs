@@ -149,7 +149,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
 async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
     loop {
         match revisit_all::<W, P>(Arc::clone(&ports), REVISITS_AT_START_PER_S).await {
-            Ok(runs) => {
+            Ok(Pass { runs, .. }) => {
                 tracing::info!(runs, "everything outstanding was carried out again");
                 return;
             }
@@ -320,29 +320,40 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
 
 /// Carries out `outstanding()` of every run, at most `per_s` per second. It is needed after the loss of a rebuildable
 /// stream, and when an engine starts on a store with its queues in memory. A quiet run is not opened: only its alarm
-/// is set, which counts as an eighth.
+/// is set, which counts as an eighth. Runs that a newer build wrote are left to it.
 ///
 /// # Errors
 /// Errors of the store.
 pub async fn revisit_all<W: Workflow, P: Ports>(
     ports: Arc<P>,
     per_s: usize,
-) -> Result<usize, StoreError> {
+) -> Result<Pass, StoreError> {
     let mut shard = Shard::<W, P>::new(Arc::clone(&ports), "revisit", 1);
     let mut after: Option<RunId> = None;
-    let mut count = 0;
+    let mut runs = 0;
     loop {
         let page = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s);
         let page = tokio::time::timeout(PAGE_TIME_MAX, page).await;
         let hung = |_| StoreError::Unavailable("a page of the pass over all runs hung".into());
         let page = page.map_err(hung)??;
-        let Some(Revisited { last, runs, cost }) = page else {
-            return Ok(count);
+        let Some(page) = page else {
+            let newer = shard.counters.newer;
+            return Ok(Pass { runs, newer });
         };
+        let Revisited { last, cost, .. } = page;
         after = Some(last);
-        count += runs;
+        runs += page.runs;
         tokio::time::sleep(Duration::from_secs_f64(cost / per_s.max(1) as f64)).await;
     }
+}
+
+/// What [`revisit_all`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pass {
+    /// Number of runs in the store.
+    pub runs: usize,
+    /// Runs of them that a newer build wrote, which were left to it.
+    pub newer: u64,
 }
 
 /// Page of [`revisit_all`].
@@ -410,10 +421,10 @@ pub async fn complete_releases<W: Workflow, P: Ports>(
     if released.is_empty() {
         return Ok(());
     }
-    let runs = revisit_all::<W, P>(Arc::clone(ports), REVISITS_AFTER_RELEASE_PER_S).await?;
+    let pass = revisit_all::<W, P>(Arc::clone(ports), REVISITS_AFTER_RELEASE_PER_S).await?;
     for note in released {
         ports.quarantine().remove(&note.run, note.version).await?;
-        tracing::info!(run = %note.run, runs, "a run left the quarantine");
+        tracing::info!(run = %note.run, runs = pass.runs, "a run left the quarantine");
     }
     Ok(())
 }

@@ -1,6 +1,11 @@
 //! Queues that were lost are filled again from the histories.
 
-use crate::{any::AnyPorts, engine::revisit_all, nats::NatsStore, port::StoreError};
+use crate::{
+    any::AnyPorts,
+    engine::{Pass, revisit_all},
+    nats::NatsStore,
+    port::StoreError,
+};
 use dormer_engine_core::Workflow;
 use std::{sync::Arc, time::Duration};
 
@@ -23,8 +28,11 @@ pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), Store
             return Ok(());
         };
         match rebuild::<W>(&store).await {
-            Ok(runs) => {
-                tracing::info!(runs, "what was outstanding has been carried out again");
+            Ok(pass) => {
+                tracing::info!(
+                    runs = pass.runs,
+                    "what was outstanding has been carried out again"
+                );
                 done = count;
             }
             Err(StoreError::Unavailable(why)) => {
@@ -37,15 +45,22 @@ pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), Store
 }
 
 /// Carries out the outstanding work of every run, and then notes that the queues are whole. A process that ends before
-/// leaves no note, so the next one begins again. The answer is the number of runs.
+/// leaves no note, so the next one begins again. Neither does one that left runs to a newer build: an engine of that build
+/// does the pass, and leaves the note.
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn rebuild<W: Workflow>(store: &Arc<NatsStore>) -> Result<usize, StoreError> {
+pub async fn rebuild<W: Workflow>(store: &Arc<NatsStore>) -> Result<Pass, StoreError> {
     // Read first: a queue that is lost from now on is not the one that is noted.
     let canaries = store.canaries().await?;
     let ports = Arc::new(AnyPorts::nats(Arc::clone(store)));
-    let runs = revisit_all::<W, _>(ports, REVISITS_PER_S).await?;
-    store.note_whole(&canaries).await?;
-    Ok(runs)
+    let pass = revisit_all::<W, _>(ports, REVISITS_PER_S).await?;
+    if pass.newer > 0 {
+        return Ok(pass);
+    }
+    // Without the note the next start does the pass again, which is safe. Here it is not repeated for the note alone.
+    if let Err(error) = store.note_whole(&canaries).await {
+        tracing::warn!(%error, "the next start rebuilds the queues again");
+    }
+    Ok(pass)
 }

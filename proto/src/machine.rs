@@ -583,9 +583,7 @@ pub enum Outcome {
     /// To [`Task::TearDown`].
     TornDown,
     /// To [`Task::ApproveCsr`]: approved, by dormer or by another approver.
-    CsrApproved {
-        csr: String,
-    },
+    CsrApproved { csr: String },
     /// To [`Task::ApproveCsr`]: it does not match. It stays pending, with an Event about the reason.
     CsrRefused {
         csr: String,

@@ -20,6 +20,13 @@ pub enum Failure {
         /// Remedy that the server names.
         what_to_do: String,
     },
+    /// The server, or a proxy before it, says that it cannot answer now: it may be starting.
+    #[error("{error}{}", advice(.what_to_do))]
+    Unready {
+        error: String,
+        /// Remedy that the server names.
+        what_to_do: String,
+    },
     /// The command line is invalid, or names what cannot be read.
     #[error("{0}")]
     Usage(String),
@@ -101,6 +108,7 @@ impl Failure {
         };
         match status {
             404 => Self::Absent { error, what_to_do },
+            502..=504 => Self::Unready { error, what_to_do },
             400 => Self::Usage(format!("{error}{}", advice(&what_to_do))),
             _ => Self::Refused { error, what_to_do },
         }
@@ -109,7 +117,7 @@ impl Failure {
     /// Exit code, as [`EXIT_CODES`] documents it.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::Unready { .. } => 1,
             Self::Usage(_) => 2,
             Self::Absent { .. } => 3,
             Self::Unreachable { .. } | Self::NoCluster(_) => 4,
@@ -149,6 +157,7 @@ mod tests {
         assert_eq!(failure.to_string(), "there is no machine \"x\"\nlook again");
         assert_eq!(failure.exit_code(), ExitCode::from(3));
         let failure = Failure::from_answer(502, b"<html>");
+        assert!(matches!(failure, Failure::Unready { .. }), "{failure:?}");
         assert_eq!(failure.to_string(), "the server answered with status 502");
         assert_eq!(failure.exit_code(), ExitCode::from(1));
     }

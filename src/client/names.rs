@@ -30,11 +30,15 @@ pub struct Names {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Named {
     /// A machine; also a rollout, where the command takes one.
-    Machine { or_rollout: bool },
+    Machine {
+        or_rollout: bool,
+    },
     Node,
     Pool,
     /// A version that the pool can go back to; of any pool, if none is named yet.
-    Version { pool: Option<String> },
+    Version {
+        pool: Option<String>,
+    },
 }
 
 impl Names {

@@ -368,7 +368,10 @@ impl Ready {
             {
                 let error = format!("{error} at {}{API}", self.base);
                 let to_do = "check the URL: it ends after the port, unless a proxy adds a path";
-                Failure::refused(error, to_do)
+                Failure::Unready {
+                    error,
+                    what_to_do: to_do.to_owned(),
+                }
             }
             other => other,
         }

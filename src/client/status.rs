@@ -8,6 +8,7 @@ use super::{
     server::{Address, Server},
     server_clock,
     terminal::{self, Style},
+    watch::STARTS_WITHIN,
 };
 use clap::Args;
 use dormer_proto::{
@@ -25,7 +26,10 @@ use dormer_views::{
     run::{DeadLetter, List},
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// Refresh interval of `--watch`.
 const POLL_EVERY: Duration = Duration::from_secs(2);
@@ -130,12 +134,16 @@ impl Status {
         }
         let mut good = String::new();
         let mut shown = String::new();
+        let mut answered = Instant::now();
         loop {
+            let starts = !good.is_empty() && answered.elapsed() < STARTS_WITHIN;
             let text = match self.text(&server).await {
                 // It may be starting again.
                 Err(Failure::Unreachable { why, .. }) if !good.is_empty() => outdated(&good, &why),
-                answered => {
-                    good = answered?;
+                Err(Failure::Unready { error, .. }) if starts => outdated(&good, &error),
+                answer => {
+                    good = answer?;
+                    answered = Instant::now();
                     good.clone()
                 }
             };

@@ -28,7 +28,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(250);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(10);
 /// How long a server that starts again may refuse.
-const STARTS_WITHIN: Duration = Duration::from_secs(120);
+pub(crate) const STARTS_WITHIN: Duration = Duration::from_secs(120);
 /// Silence after which a connection counts as broken. The server sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Lines of a table if the terminal's height is unknown.
@@ -112,10 +112,7 @@ impl Watch {
                 match server.listen("/changes").await {
                     Ok(body) => break body,
                     Err(Failure::Unreachable { .. }) => again = (again * 2).min(AGAIN_AFTER_MAX),
-                    // While it starts again, it or a proxy before it refuses.
-                    Err(Failure::Refused { .. } | Failure::Absent { .. })
-                        if lost.elapsed() < STARTS_WITHIN =>
-                    {
+                    Err(Failure::Unready { .. }) if lost.elapsed() < STARTS_WITHIN => {
                         again = (again * 2).min(AGAIN_AFTER_MAX);
                     }
                     Err(other) => return Err(other),

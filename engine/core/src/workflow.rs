@@ -123,10 +123,7 @@ pub enum Input<W: Workflow> {
         fact: Option<W::Fact>,
     },
     /// A worker finished a task.
-    Finished {
-        task: W::Task,
-        outcome: W::Outcome,
-    },
+    Finished { task: W::Task, outcome: W::Outcome },
     /// A task failed for good: there will be no further attempt.
     Exhausted {
         task: W::Task,
@@ -136,10 +133,7 @@ pub enum Input<W: Workflow> {
     /// A timer is due.
     Fired(W::Timer),
     /// A signal arrived.
-    Signalled {
-        from: Sender,
-        signal: W::Signal,
-    },
+    Signalled { from: Sender, signal: W::Signal },
     /// A signal of this run was refused.
     Refused {
         /// Receiver.

@@ -85,19 +85,25 @@ impl SilentEngines {
         for SilentBeat {
             engine,
             left_ms,
-            read,
+            mut read,
         } in said
         {
+            // Another build may know other numbers. The server refuses a request above nine.
+            for priority in read.values_mut() {
+                *priority = READS.min(*priority);
+            }
             let left = Duration::from_millis(left_ms).min(PARTITION_EXPIRES);
             let until = now + left;
-            match self.0.get_mut(&engine) {
-                Some(known) if known.until + HEARSAY >= until => {
-                    for (partition, priority) in read {
-                        let lowest = known.read.entry(partition).or_insert(priority);
-                        *lowest = priority.min(*lowest);
-                    }
-                }
-                _ => self.insert(engine, SilentEngine { until, read }),
+            let Some(known) = self.0.get_mut(&engine) else {
+                self.insert(engine, SilentEngine { until, read });
+                continue;
+            };
+            if known.until + HEARSAY < until {
+                known.until = until;
+            }
+            for (partition, priority) in read {
+                let lowest = known.read.entry(partition).or_insert(priority);
+                *lowest = priority.min(*lowest);
             }
         }
     }

@@ -22,9 +22,7 @@ pub enum Refusal {
         ended: &'static str,
     },
     /// Build that neither the table nor the payload knows.
-    UnknownBuild {
-        build: String,
-    },
+    UnknownBuild { build: String },
     /// Supported build that the pool's payload is not for.
     PayloadBuild {
         /// Version of the payload.

@@ -580,7 +580,7 @@ pub(crate) mod tests {
         assert_eq!(urgency(&machine), Some(Urgency::Person));
     }
 
-    fn halted_by(kind: &str, by: &str) -> crate::machine::Halt {
+    pub(crate) fn halted_by(kind: &str, by: &str) -> crate::machine::Halt {
         let halt = json!({"kind": kind, "by": by, "text": format!("{kind} by {by}")});
         serde_json::from_value(halt).expect("a halt")
     }

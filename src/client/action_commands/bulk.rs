@@ -39,7 +39,9 @@ impl<'a> Bulk<'a> {
             Failure::Refused { error, .. }
             | Failure::Absent { error, .. }
             | Failure::Usage(error) => error,
-            Failure::Unreachable { .. } | Failure::NoCluster(_) => return Err(failure),
+            Failure::Unreachable { .. } | Failure::Unready { .. } | Failure::NoCluster(_) => {
+                return Err(failure);
+            }
         };
         terminal::warn(format_args!("{}: {error}", machine.name));
         self.refused.push(machine.name.clone());

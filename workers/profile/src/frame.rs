@@ -29,10 +29,7 @@ pub enum FrameError {
     Damaged,
     /// Only the answers of other calls.
     #[error("the answer is for task {task}, attempt {attempt}")]
-    OtherCall {
-        task: String,
-        attempt: u32,
-    },
+    OtherCall { task: String, attempt: u32 },
     /// The frame is intact, but this build cannot read its content.
     #[error("the answer is not readable: {0}")]
     Unreadable(String),

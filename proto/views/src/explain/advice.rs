@@ -329,9 +329,12 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     // The last failure counts until an attempt succeeds, also while the next one runs.
     let attempted = machine.tasks.iter().filter_map(Task::newest_failure);
     let attempted = attempted.map(|it| (it.code.as_str(), it.log.is_some()));
-    let retried = machine.retried.iter().map(|it| &it.failure);
-    let retried = retried.map(|it| (it.code.as_str(), it.log.is_some()));
-    let failures: Vec<(&str, bool)> = attempted.chain(retried).collect();
+    let mut failures: Vec<(&str, bool)> = attempted.collect();
+    if failures.is_empty() {
+        // Until an attempt after a person's retry ends, the failure before it counts.
+        let retried = machine.retried.iter().map(|it| &it.failure);
+        failures.extend(retried.map(|it| (it.code.as_str(), it.log.is_some())));
+    }
     let cure = failures.iter().find_map(|(code, has_log)| {
         let Cure { outside, say } = cure(code)?;
         let say = if *has_log { LOG_NAMES_WHY } else { say };

@@ -289,6 +289,10 @@ mod tests {
         assert_eq!(group.problem.code, "DiskFull");
         let lines: Vec<String> = group.steps(None).iter().filter_map(Step::line).collect();
         assert_eq!(lines, ["dormer retry -l code=DiskFull"]);
+        // One that has failed is not tried again by itself, and needs another command.
+        let failed = failed_while(MachinePhase::Probing, "DiskFull", "it cannot be written");
+        let mixed = [late("a", "DiskFull"), failed];
+        assert_eq!(groups(&mixed).len(), 2);
         // Whether a host does not answer or refuses is one cause.
         let silent = [late("a", "ConnectTimeout"), late("b", "ConnectRefused")];
         let silent = groups(&silent);

@@ -116,6 +116,9 @@ pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
         .any(|kind| kind.starts_with("MachineCreat"))
 }
 
+/// Key of machines whose failed step is tried again.
+const TRIED_AGAIN: &str = "tried again";
+
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
 pub fn problem(machine: &Machine) -> Option<MachineProblem> {
     let (urgency, code, cause) = found(machine)?;
@@ -148,9 +151,14 @@ fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
     if told && machine.lacks.is_none() {
         return Some(cause.to_owned());
     }
-    let retried = machine.retried.as_ref()?;
-    let retries = machine.failure.is_none() && code == retried.failure.code;
-    retried.by.clone().filter(|_| retries)
+    let retried = machine.retried.as_ref();
+    let by = retried.filter(|it| machine.failure.is_none() && code == it.failure.code);
+    if let Some(by) = by.and_then(|it| it.by.clone()) {
+        return Some(by);
+    }
+    // A machine that has failed waits for a retry. One whose step is late is tried again by itself.
+    let is_tried = machine.failure.is_none() && newest_failure(machine).is_some();
+    is_tried.then(|| TRIED_AGAIN.to_owned())
 }
 
 /// Begin of the machine's trouble, in the order of [`found`]. The age of its state is another one: a machine that has

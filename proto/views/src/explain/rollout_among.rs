@@ -1,7 +1,7 @@
 //! The word for a rollout's state, with what its machines say.
 
 use super::{
-    problem::{Urgency, problem},
+    problem::{Urgency, beneath, is_on_purpose, problem},
     rollout_words::word_of,
 };
 use crate::{
@@ -9,30 +9,46 @@ use crate::{
     rollout::{Rollout, Slot},
 };
 
-/// [`word_of`], with what its machines say: Stuck if every turn is that of a machine which needs a person, or if no turn goes on
-/// and a machine that is not updated needs one.
+/// [`word_of`], with what its machines say. It is Stuck if every turn is that of a machine which needs a person, or if there
+/// is no turn, and a machine that is not updated needs one. A hold or a pause of the machine does not hide that.
 pub fn word_among<'a, 'b>(
     rollout: &'a Rollout,
     machines: impl IntoIterator<Item = &'b Machine>,
 ) -> &'a str {
     let word = word_of(rollout);
-    let is_stuck = |it: &&Machine| {
-        it.pool == rollout.pool && problem(it).is_some_and(|it| it.urgency == Urgency::Stuck)
-    };
-    let stuck: Vec<&Machine> = machines.into_iter().filter(is_stuck).collect();
-    let holds = |slot: &Slot| stuck.iter().any(|it| it.uid == slot.holder);
+    let ours: Vec<&Machine> = machines
+        .into_iter()
+        .filter(|it| it.pool == rollout.pool)
+        .collect();
+    let holder = |slot: &Slot| ours.iter().find(|it| it.uid == slot.holder);
     let ends_never = match word {
-        "Running" => rollout.slots.iter().all(holds),
-        "Idle" => stuck.iter().any(|it| !it.is_updated()),
+        "Running" => rollout
+            .slots
+            .iter()
+            .all(|slot| holder(slot).is_some_and(|it| needs_a_person(it))),
+        "Idle" => ours.iter().any(|it| is_stuck(it) && !it.is_updated()),
         _ => false,
     };
     if ends_never { "Stuck" } else { word }
 }
 
+/// Whether the machine is stuck, or would be without its halt.
+fn is_stuck(machine: &Machine) -> bool {
+    let stuck = |urgency| urgency == Urgency::Stuck;
+    problem(machine).is_some_and(|it| stuck(it.urgency))
+        || beneath(machine).is_some_and(|(urgency, _)| stuck(urgency))
+}
+
+/// Whether a machine that has the lease continues only with a person's help.
+fn needs_a_person(machine: &Machine) -> bool {
+    let halted = machine.halt.is_some() && !is_on_purpose(machine);
+    halted || is_stuck(machine)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::tests::{failed_while, machine_in, rollout_with};
+    use crate::explain::tests::{failed_while, halted_by, machine_in, rollout_with};
     use dormer_proto::phase::MachinePhase;
     use serde_json::json;
 
@@ -57,6 +73,15 @@ mod tests {
         let idle = rollout_with(json!({}));
         assert_eq!(word(&idle, &beside), "Stuck");
         assert_eq!(word(&idle, &[machine("h", false)]), "Idle");
+        let held = |it: Machine| Machine {
+            halt: Some(halted_by("held", "ann: a look")),
+            ..it
+        };
+        assert_eq!(word(&idle, &[held(machine("x", true))]), "Stuck");
+        assert_eq!(word(&idle, &[held(machine("h", false))]), "Idle");
+        let mut holder = held(machine("h", false));
+        holder.token = Some(4);
+        assert_eq!(word(&running, &[holder]), "Stuck", "its turn waits for ann");
         let mut other = machine("x", true);
         other.pool = "another".into();
         assert_eq!(word(&idle, &[other]), "Idle");

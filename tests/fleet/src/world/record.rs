@@ -18,9 +18,7 @@ pub const ENTRIES_MAX: usize = 1_000_000;
 #[serde(rename_all = "camelCase", tag = "what")]
 pub enum Happened {
     /// A node became able to serve: Ready, schedulable, not deleted.
-    NodeAvailable {
-        node: String,
-    },
+    NodeAvailable { node: String },
     /// A node that served stopped serving.
     NodeUnavailable {
         node: String,
