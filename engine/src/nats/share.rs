@@ -277,7 +277,7 @@ pub(super) async fn run_partition_share(
                         EngineHeartbeat { engine, yields, silent: said, .. } => {
                             let now = Instant::now();
                             others.insert(engine, (now, yields));
-                            silent.hear(said, now);
+                            silent.receive(said, now);
                         }
                     }
                     false

@@ -81,7 +81,7 @@ impl SilentEngines {
     }
 
     /// Takes another engine's word.
-    pub(super) fn hear(&mut self, said: Vec<SilentBeat>, now: Instant) {
+    pub(super) fn receive(&mut self, said: Vec<SilentBeat>, now: Instant) {
         for SilentBeat {
             engine,
             left_ms,
@@ -189,11 +189,11 @@ mod tests {
         let mut first = SilentEngines::default();
         first.note(1, read(READS - 1), now);
         let mut second = SilentEngines::default();
-        second.hear(first.said(now + after(50)), now + after(50));
+        second.receive(first.said(now + after(50)), now + after(50));
         assert_eq!(second, first);
         // Of what it heard it tells the next one.
         let mut third = SilentEngines::default();
-        third.hear(second.said(now + after(60)), now + after(60));
+        third.receive(second.said(now + after(60)), now + after(60));
         assert_eq!(third, first);
     }
 
@@ -207,8 +207,8 @@ mod tests {
             let said = begun + after(second);
             let (by_one, by_two) = (one.said(said), two.said(said));
             let heard = said + Duration::from_millis(500);
-            one.hear(by_two, heard);
-            two.hear(by_one, heard);
+            one.receive(by_two, heard);
+            two.receive(by_one, heard);
         }
         let expired = begun + PARTITION_EXPIRES + Duration::from_millis(500);
         for silent in [one, two] {
