@@ -455,6 +455,9 @@ pub struct HostFacts {
     pub fence: HostFence,
     /// Whether a kubelet service exists (dormer or WMCO configured this host before).
     pub kubelet: bool,
+    /// Whether Docker is installed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub docker: bool,
 }
 
 /// Pod that blocks a drain, for people.
@@ -742,6 +745,9 @@ pub struct MachineFact {
     pub ignored: bool,
     /// `exclude-node-draining` is set: `machine.openshift.io/` or `machine.cluster.x-k8s.io/`.
     pub exclude_drain: bool,
+    /// The annotations that say so; empty in records of earlier builds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drain_excluded_by: Vec<String>,
     /// The platform of its providerSpec: `AWS`, `Azure`, …
     pub platform: String,
     /// The zone of its cloud, as its machine API calls it.
@@ -808,6 +814,28 @@ pub struct CsrFact {
     pub signer: String,
     /// Whether it is undecided: neither approved, denied nor failed.
     pub pending: bool,
+    /// Validity of the certificate, once it is issued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<Validity>,
+}
+
+/// When a certificate is valid, by its own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validity {
+    /// From then on.
+    pub from: Timestamp,
+    /// Until then.
+    pub until: Timestamp,
+}
+
+impl Validity {
+    /// Time at which a kubelet is late: it renews at 70 to 90 of 100 parts of the validity (client-go,
+    /// `util/certificate/certificate_manager.go`, `jitteryDuration`), so it has failed for 5 parts and more.
+    #[must_use]
+    pub fn late_from(self) -> Timestamp {
+        let Timestamp(until) = self.until;
+        Timestamp(until - until.saturating_sub(self.from.0) / 20)
+    }
 }
 
 /// Fact for a machine's run.

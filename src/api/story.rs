@@ -325,6 +325,14 @@ fn node_text(fact: &NodeFact) -> String {
 }
 
 fn csr_text(fact: &CsrFact) -> String {
+    if let Some(issued) = fact.issued {
+        let kind = fact.signer.rsplit('/').next().unwrap_or_default();
+        let until = issued.until;
+        return format!(
+            "the CSR {} ({kind}) has its certificate, valid until {until}",
+            fact.name
+        );
+    }
     let pending = if fact.pending {
         "waits for approval"
     } else {

@@ -7,7 +7,7 @@ use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
     checks::NodeCheck,
     id::{RunId, TaskId, Timestamp},
-    machine::ConditionFact,
+    machine::{ConditionFact, Validity},
     message,
     phase::{Listed, MachinePhase, RolloutState},
     rollout::NotCompared,
@@ -16,8 +16,9 @@ use dormer_proto::{
 use dormer_views::{
     explain,
     machine::{
-        AskedFor, Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind,
-        PendingRequest, PhaseFailure, Refused, Retried, TemplateDifference, person,
+        AskedFor, Blocker, CertificateUse, Condition, CordonedBy, Drain, Halt, HaltKind,
+        KubeletCertificate, Machine, MachineKind, PendingRequest, PhaseFailure, Refused, Retried,
+        TemplateDifference, person,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Overridden, Pool, Rollout, Slot, Waiting},
@@ -28,7 +29,7 @@ use dormer_views::{
 };
 use dormer_workflows::{
     Dormer, State,
-    machine::{self, View},
+    machine::{self, KubeletCertificates, View},
     rollout,
 };
 use std::{collections::BTreeMap, ops::Deref};
@@ -76,6 +77,8 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         neighbour,
         refused,
         certificate_refused,
+        host_remarks,
+        certificates,
         cordoned_by,
         down_since,
         served,
@@ -131,6 +134,8 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         neighbour,
         refused: refused.map(|it| refused_view(it.code(), it.to_string(), it.mend())),
         certificate_refused,
+        host_remarks,
+        certificates: certificate_views(&certificates),
         cordoned_by: cordoned_by.map(cordoned_view),
         down_since: down_since.map(Moment),
         created: created.map(Moment),
@@ -155,6 +160,22 @@ fn refused_view(code: &str, message: String, what_to_do: String) -> Refused {
         message,
         what_to_do,
     }
+}
+
+fn certificate_views(certificates: &KubeletCertificates) -> Vec<KubeletCertificate> {
+    let all = [
+        (CertificateUse::Client, certificates.client),
+        (CertificateUse::Serving, certificates.serving),
+    ];
+    let one = |(used_as, validity): (CertificateUse, Option<Validity>)| {
+        let Validity { from, until } = validity?;
+        Some(KubeletCertificate {
+            used_as: used_as.into(),
+            from: Moment(from),
+            until: Moment(until),
+        })
+    };
+    all.into_iter().filter_map(one).collect()
 }
 
 fn cordoned_view(by: dormer_proto::machine::CordonedBy) -> CordonedBy {

@@ -231,7 +231,10 @@ mod tests {
         let more = more.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(more);
         let held = json!([halt.clone()]);
-        let newest = json!({"retries": 2, "failingSince": AT, "setAside": held, "replacedBy": "w"});
+        let mut newest =
+            json!({"retries": 2, "failingSince": AT, "setAside": held, "replacedBy": "w"});
+        newest["certificates"] = json!([{"use": "client", "from": AT, "until": AT}]);
+        newest["hostRemarks"] = json!(["Docker"]);
         let newest = newest.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(newest);
         // The phase's text is shown, and the text of a hold says its cause; what a resume or a hold ended, or would

@@ -166,6 +166,8 @@ pub(super) mod tests {
             neighbour: None,
             refused: None,
             certificate_refused: None,
+            certificates: Vec::new(),
+            host_remarks: Vec::new(),
             kind: None,
             cordoned_by: None,
             down_since: None,

@@ -58,6 +58,7 @@ pub(super) struct Windows {
     pub(super) reboot_pending: bool,
     pub(super) free_bytes: u64,
     pub(super) defender: bool,
+    pub(super) docker: bool,
 }
 
 impl Windows {
@@ -71,6 +72,7 @@ impl Windows {
             reboot_pending: facts.reboot_pending,
             free_bytes: facts.free_bytes,
             defender: facts.defender,
+            docker: facts.docker,
         }
     }
 }
@@ -209,6 +211,12 @@ impl Report {
                 it.free_bytes >> 20,
                 if it.defender { "runs" } else { "does not run" },
             ));
+            if it.docker {
+                lines.push(format!(
+                    "Docker is installed. {}",
+                    dormer_support::version::DOCKER
+                ));
+            }
         }
         if let Some(plan) = &self.plan {
             lines.push(format!(

@@ -77,12 +77,12 @@ pub(crate) fn windows_label(api: MachineApi) -> String {
     }
 }
 
-/// Whether its node is excluded from drains. Machines that both APIs show have the annotation of either.
-pub(crate) fn excludes_drain(meta: &ObjectMeta) -> bool {
+/// The annotations that exclude its node from drains. Machines that both APIs show may have that of either, or both.
+pub(crate) fn drain_excluded_by(meta: &ObjectMeta) -> Vec<String> {
     let annotations = meta.annotations.as_ref();
-    EXCLUDE_DRAIN
-        .iter()
-        .any(|key| annotations.is_some_and(|all| all.contains_key(*key)))
+    let is_set = |key: &&str| annotations.is_some_and(|all| all.contains_key(*key));
+    let keys = EXCLUDE_DRAIN.into_iter().filter(is_set);
+    keys.map(str::to_owned).collect()
 }
 
 /// The platform of a machine: `AWS` of `AWSMachineProviderConfig` in its providerSpec, and of `AWSMachine`, to which
@@ -160,20 +160,18 @@ mod tests {
                 "{api:?} {labels}"
             );
         }
-        let excluded = [
-            ("machine.openshift.io/exclude-node-draining", true),
-            ("machine.cluster.x-k8s.io/exclude-node-draining", true),
-            (
-                "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach",
-                false,
-            ),
+        let [openshift, cluster] = EXCLUDE_DRAIN;
+        let other = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach";
+        let excluded: [(&[&str], &[&str]); 4] = [
+            (&[openshift], &[openshift]),
+            (&[cluster], &[cluster]),
+            (&[cluster, openshift, other], &[openshift, cluster]),
+            (&[other], &[]),
         ];
-        for (key, is) in excluded {
-            assert_eq!(
-                excludes_drain(&meta(json!({}), json!({key: ""}))),
-                is,
-                "{key}"
-            );
+        for (there, by) in excluded {
+            let annotations: Value = there.iter().map(|key| (*key, "")).collect();
+            let found = drain_excluded_by(&meta(json!({}), annotations));
+            assert_eq!(found, by, "{there:?}");
         }
         let openshift = json!({"providerSpec": {"value": {"kind": "AWSMachineProviderConfig"}}});
         let cluster = json!({"infrastructureRef": {"kind": "VSphereMachine", "name": "a"}});

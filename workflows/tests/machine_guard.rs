@@ -350,10 +350,12 @@ fn a_machine_that_is_excluded_from_drains_is_drained_by_a_persons_word_and_not_c
 /// Both Machine APIs mean a Machine that is deleted by it.
 #[test]
 fn what_excludes_a_machine_from_drains_holds_where_it_is_deleted_and_not_in_place() {
+    const KEY: &str = "machine.openshift.io/exclude-node-draining";
     let excluded = || {
         machine_is(MachineFact {
             node: Some("win-a".into()),
             exclude_drain: true,
+            drain_excluded_by: vec![KEY.into()],
             ..machine()
         })
     };
@@ -363,5 +365,8 @@ fn what_excludes_a_machine_from_drains_holds_where_it_is_deleted_and_not_in_plac
             .feed("the Machine is excluded from drains", excluded())
             .done("open-fence", OPENED);
         assert_eq!(story.names(), [next]);
+        let says = format!("not drained: the annotation {KEY} is set on the Machine");
+        let said = story.state.note.as_deref() == Some(says.as_str());
+        assert_eq!(said, next == "delete-machine", "{:?}", story.state.note);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 use dormer_proto::{
     id::Timestamp,
     listed,
-    machine::MachineApi,
+    machine::{MachineApi, Validity},
     phase::{MachinePhase, MachineState},
 };
 use schemars::JsonSchema;
@@ -148,6 +148,12 @@ pub struct Machine {
     pub refused: Option<Refused>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// What was found on its host that a node does not need, and what to do about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_remarks: Vec<String>,
+    /// Certificates of its kubelet, each the one that was issued last, as far as dormer saw them issued.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<KubeletCertificate>,
     /// Who cordoned its Node, while another client keeps it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordoned_by: Option<CordonedBy>,
@@ -337,6 +343,41 @@ pub struct Refused {
     /// What is not supported, in a sentence.
     pub message: String,
     pub what_to_do: String,
+}
+
+listed! {
+    /// What a kubelet uses a certificate for.
+    pub enum CertificateUse {
+        /// The API server knows it by that.
+        Client = "client",
+        /// It serves logs and exec by that.
+        Serving = "serving",
+    }
+}
+
+/// Certificate of a machine's kubelet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeletCertificate {
+    /// What it is for.
+    #[serde(rename = "use")]
+    pub used_as: OpenEnum<CertificateUse>,
+    /// When it becomes valid.
+    pub from: Moment,
+    /// When it lapses.
+    pub until: Moment,
+}
+
+impl KubeletCertificate {
+    /// Time from which on its kubelet should have renewed it.
+    #[must_use]
+    pub fn late_from(&self) -> Moment {
+        let validity = Validity {
+            from: self.from.0,
+            until: self.until.0,
+        };
+        Moment(validity.late_from())
+    }
 }
 
 /// Drain in progress.

@@ -53,6 +53,9 @@ pub struct MachinePlan {
     pub class: Option<OpenEnum<ChangeClass>>,
     /// How the change is carried out, in words.
     pub how: Option<String>,
+    /// Why its node is not drained before, if it is not: the annotation on its Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_skipped: Option<String>,
     /// What differs, item by item, 200 at most.
     pub changes: Vec<ItemChange>,
     /// How many items differ.

@@ -196,12 +196,15 @@ fn add_changes(plan: &mut MachinePlan, state: &State, found: &[Difference]) -> C
         Some(class) => ChangeMethod::Leased(state.how(of_machine(class))),
     };
     plan.class = class.map(|class| shown(class).into());
-    let how = match method {
-        ChangeMethod::Mark => "only its Node is marked with the new version",
-        ChangeMethod::Live => "in place, without the lease",
-        ChangeMethod::Leased(by) => how(by),
-    };
-    plan.how = Some(how.to_owned());
+    if let ChangeMethod::Leased(by) = method {
+        plan.drain_skipped = state.drain_skipped(by);
+    }
+    plan.how = Some(match (method, &plan.drain_skipped) {
+        (_, Some(why)) => format!("with the lease: its Machine replaced, not drained: {why}"),
+        (ChangeMethod::Mark, _) => "only its Node is marked with the new version".to_owned(),
+        (ChangeMethod::Live, _) => "in place, without the lease".to_owned(),
+        (ChangeMethod::Leased(by), _) => how(by).to_owned(),
+    });
     let named = found.iter().take(NAMED_MAX).map(|one| plan::ItemChange {
         item: one.id.clone(),
         class: shown(one.change).into(),
@@ -264,5 +267,39 @@ mod tests {
             };
             assert!(leaves(&state), "{:?}", state.phase);
         }
+    }
+
+    #[test]
+    fn a_plan_says_that_a_drain_is_skipped_and_by_whose_annotation() {
+        const KEY: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
+        let found = [Difference {
+            id: "service:kubelet".into(),
+            change: ChangeClass::Drain,
+            detail: "another binary".into(),
+        }];
+        let planned = |keys: &[&str]| {
+            let machine = MachineFact {
+                exclude_drain: !keys.is_empty(),
+                drain_excluded_by: keys.iter().map(|key| (*key).to_owned()).collect(),
+                ..MachineFact::default()
+            };
+            let state = State {
+                machine: Some(machine),
+                ..State::default()
+            };
+            let mut plan = MachinePlan::default();
+            let method = add_changes(&mut plan, &state, &found);
+            assert_eq!(method, ChangeMethod::Leased(ChangeStrategy::Recreate));
+            plan
+        };
+        let plan = planned(&[KEY]);
+        let said = format!("the annotation {KEY} is set on the Machine");
+        assert_eq!(plan.drain_skipped.as_deref(), Some(said.as_str()));
+        let how = format!("with the lease: its Machine replaced, not drained: {said}");
+        assert_eq!(plan.how, Some(how));
+        let plan = planned(&[]);
+        assert_eq!(plan.drain_skipped, None);
+        let how = plan.how.as_deref();
+        assert_eq!(how, Some("with the lease: drained, its Machine replaced"));
     }
 }

@@ -123,9 +123,11 @@ pub(crate) fn merge(all: &mut Times, one: &Times) {
 
 /// Adds the steps to a machine's plan, each with the machine's last time or, without one, the pool's.
 pub(crate) fn add_steps(plan: &mut MachinePlan, method: ChangeMethod, own: &Times, pool: &Times) {
+    let drained = plan.drain_skipped.is_none();
+    let taken = steps(method).filter(|step| drained || step.part != Some(ChangePart::Drain));
     for &PhaseTiming {
         phase, optional, ..
-    } in steps(method)
+    } in taken
     {
         let took = own.get(&phase).or_else(|| pool.get(&phase));
         if took.is_some() || !optional {
@@ -325,6 +327,19 @@ mod tests {
         assert_eq!(restart, Some(18), "an optional step may be unknown");
         let recreate = plan(ChangeMethod::Leased(ChangeStrategy::Recreate), &own, &pool);
         assert_eq!((recreate.expected_ms, recreate.unknown_steps), (Some(7), 8));
+        let mut skips = MachinePlan {
+            drain_skipped: Some("the annotation a/b is set on the Machine".into()),
+            ..MachinePlan::default()
+        };
+        add_steps(
+            &mut skips,
+            ChangeMethod::Leased(ChangeStrategy::Recreate),
+            &own,
+            &pool,
+        );
+        let names: Vec<&str> = skips.steps.iter().map(|it| it.text.as_str()).collect();
+        assert!(!names.contains(&MachinePhase::Evicting.text()), "{names:?}");
+        assert!(names.contains(&MachinePhase::Opening.text()), "{names:?}");
         let mark = plan(ChangeMethod::Mark, &Times::new(), &Times::new());
         assert_eq!((mark.expected_ms, mark.unknown_steps), (None, 2));
     }

@@ -4,7 +4,7 @@ use super::sections::{Column, Section};
 use dormer_proto::{id::Timestamp, phase::RolloutState};
 use dormer_views::{
     explain,
-    machine::{Blocker, Condition, Drain, Halt, Machine, PhaseFailure},
+    machine::{Blocker, Condition, Drain, Halt, KubeletCertificate, Machine, PhaseFailure},
     moment::Moment,
     numbers::Numbers,
     rollout::{Away, Gap, MachineSet, Rollout, Slot, Waiting},
@@ -149,6 +149,8 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Section> {
             .flag("Served", machine.served)
             .optional("Cordoned by", cordon(machine, now).as_ref())
             .optional("Certificate refused", machine.certificate_refused.as_ref())
+            .list("On its host", &machine.host_remarks)
+            .lines("Certificates", certificates(machine, now))
             .optional(
                 "Not compared",
                 machine.not_compared.as_ref().map(failure_text).as_ref(),
@@ -174,6 +176,19 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Section> {
 
 fn texts<T: ToString>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
+}
+
+/// `client until 2027-01-02 08:02 UTC`, and whether its kubelet should have renewed it.
+fn certificates(machine: &Machine, now: Timestamp) -> Vec<String> {
+    let one = |it: &KubeletCertificate| {
+        let late = if it.late_from().0 <= now {
+            ", not renewed"
+        } else {
+            ""
+        };
+        format!("{} until {}{late}", it.used_as, it.until.clock(now))
+    };
+    machine.certificates.iter().map(one).collect()
 }
 
 fn cordon(machine: &Machine, now: Timestamp) -> Option<String> {

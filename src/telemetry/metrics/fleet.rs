@@ -27,6 +27,8 @@ pub struct FleetMetrics {
     rollout: Rollout,
     dead: LabelledGauge<0>,
     quarantined: LabelledGauge<1>,
+    certificate_expiry: LabelledGauge<1>,
+    certificates_late: LabelledGauge<1>,
     codes: Codes,
     /// Time at which this process first saw a machine wait for a lease. Lock held for one map operation, never across
     /// an await.
@@ -89,6 +91,19 @@ impl FleetMetrics {
                 None,
                 "Runs that engines leave alone until a person releases them, by cause",
             ),
+            certificate_expiry: registry.gauge(
+                "node_certificate_expiry_timestamp",
+                ["certificate"],
+                seconds(),
+                "First expiry among the certificates of kubelets, in seconds since 1970, by their use: client or serving",
+            ),
+            certificates_late: registry.gauge(
+                "node_certificates_late",
+                ["certificate"],
+                None,
+                "Certificates of kubelets that have less than 5 % of their validity left, or none: kubelets renew \
+                 before that",
+            ),
             codes: Codes::default(),
             waiting: Mutex::default(),
         }
@@ -124,7 +139,36 @@ impl FleetMetrics {
         for (state, age) in oldest {
             self.oldest.set([state.into()], seconds(age));
         }
+        self.certificates(runs, now);
         self.tasks(runs, is_alive, now);
+    }
+
+    /// Sets the gauges of the certificates of kubelets that have joined.
+    fn certificates(&self, runs: &[Arc<Run<Dormer>>], now: Timestamp) {
+        let mut first: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut late: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for run in runs.iter().filter(|run| run.closed.is_none()) {
+            let State::Machine(state) = &run.state else {
+                continue;
+            };
+            let view = state.view();
+            if !view.served || view.deleting {
+                continue;
+            }
+            for (used_as, validity) in view.certificates.each() {
+                let until = first.entry(used_as).or_insert(u64::MAX);
+                *until = (*until).min(validity.until.0);
+                let is_late = validity.late_from() <= now;
+                *late.entry(used_as).or_default() += u64::from(is_late);
+            }
+        }
+        for (used_as, until) in first {
+            self.certificate_expiry
+                .set([used_as.into()], seconds(until));
+        }
+        for (used_as, count) in late {
+            self.certificates_late.set([used_as.into()], count as f64);
+        }
     }
 
     /// Sets the number of quarantined runs from the code of each.
@@ -147,6 +191,8 @@ impl FleetMetrics {
         self.queue_oldest.clear();
         self.dead.clear();
         self.quarantined.clear();
+        self.certificate_expiry.clear();
+        self.certificates_late.clear();
         self.rollout.clear();
     }
 

@@ -179,6 +179,15 @@ const ALERTS: &[Alert] = &[
         $value | humanizeDuration }}",
     },
     Alert {
+        name: "DormerNodeCertificateLapses",
+        severity: "warning",
+        lasts: "5m",
+        expr: "max by (certificate) (dormer_node_certificates_late) > 0",
+        summary: "{{ $value }} kubelets have not renewed their {{ $labels.certificate }} certificate; the first lapses at \
+        {{ with printf `min(dormer_node_certificate_expiry_timestamp_seconds{certificate=\"%s\"})` \
+        $labels.certificate | query }}{{ . | first | value | humanizeTimestamp }}{{ end }}",
+    },
+    Alert {
         name: "DormerAbsent",
         severity: "critical",
         lasts: "10m",
@@ -465,6 +474,14 @@ const PANELS: &[Panel] = &[
             ("max(dormer_watcher_foreign_csrs)", "foreign CSRs"),
             ("max(dormer_watcher_unreadable_objects)", "unreadable"),
         ],
+    },
+    Panel {
+        title: "Certificates of kubelets: time left",
+        unit: "s",
+        lines: &[(
+            "min by (certificate) (dormer_node_certificate_expiry_timestamp_seconds) - time()",
+            "{{certificate}}",
+        )],
     },
     Panel {
         title: "Processes",

@@ -8,7 +8,9 @@ use dormer_profile::{
     invocation::Mode as Asked,
 };
 
-use crate::harness::{apply, ask, assert_converged, call, code, file, node, of, service, staged};
+use crate::harness::{
+    apply, ask, assert_converged, call, code, file, foreign_service, node, of, service, staged,
+};
 
 const LOCK: &str = r"C:\Windows\dormer\state\lock";
 
@@ -27,6 +29,14 @@ fn a_probe_of_a_new_host_changes_nothing() {
     assert_eq!(facts.node_ip.as_deref(), Some("10.0.0.11"));
     assert_eq!(facts.fence, None);
     assert!(!facts.reboot_pending);
+}
+
+#[test]
+fn docker_on_a_host_is_named() {
+    let mut host = SimulatedHost::new();
+    assert!(!ask(&mut host, call(Asked::Probe, 1), None).facts.docker);
+    foreign_service(&mut host, "docker", &[]);
+    assert!(ask(&mut host, call(Asked::Probe, 2), None).facts.docker);
 }
 
 #[test]

@@ -108,6 +108,9 @@ pub struct Facts {
     /// Whether Windows Defender runs.
     #[serde(default)]
     pub defender: bool,
+    /// Whether there is a service `docker`. Programs of earlier builds do not say it.
+    #[serde(default)]
+    pub docker: bool,
     /// Last call that ended here, so that a retry knows whether its predecessor ended.
     #[serde(default)]
     pub last: Option<LastCall>,

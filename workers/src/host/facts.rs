@@ -22,6 +22,7 @@ pub(super) fn of(facts: &Facts, now_ms: i64) -> HostFacts {
             .map(|installed| installed.version.clone()),
         fence: fence(facts),
         kubelet: !facts.installed.is_empty(),
+        docker: facts.docker,
     }
 }
 

@@ -3,10 +3,15 @@
 use super::objects::{UnreadableObject, resource, uid};
 use crate::kubernetes::csr::may_ask;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_proto::machine::{CLIENT_SIGNER, CsrFact, SERVING_SIGNER};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{CLIENT_SIGNER, CsrFact, SERVING_SIGNER, Validity},
+};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use x509_cert::{
+    Certificate,
+    attr::AttributeTypeAndValue,
     der::{
         DecodePem, Tagged,
         asn1::{ObjectIdentifier, PrintableStringRef, Utf8StringRef},
@@ -86,6 +91,7 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         return Ok(None);
     }
     let status = body.status.unwrap_or_default();
+    let issued = status.certificate.as_deref().and_then(issued);
     let decided = ["Approved", "Denied", "Failed"];
     let conditions = status.conditions.unwrap_or_default();
     let pending = status
@@ -94,8 +100,8 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         && !conditions
             .iter()
             .any(|c| decided.contains(&c.r#type.as_str()));
-    // A decided request matters only by its UID. A request of a user that may never have such a certificate belongs to
-    // no machine.
+    // A decided request matters only by its UID, and by the certificate that was issued for it. A request of a user that
+    // may never have such a certificate belongs to no machine.
     let named = match pending {
         true => node_of(&body.spec.request)?,
         false => None,
@@ -103,15 +109,16 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
     let groups = body.spec.groups.unwrap_or_default();
     let user = body.spec.username;
     let (node, stranger) = match named {
+        None => (issued.as_ref().map(|(node, _)| node.clone()), None),
         Some(node) if may_ask(&body.spec.signer_name, &user, &groups, &node) => (Some(node), None),
         Some(node) => (None, Some(Stranger { node, user })),
-        None => (None, None),
     };
     let name = meta.name.clone().unwrap_or_default();
     let fact = CsrFact {
         name,
         signer: body.spec.signer_name,
         pending,
+        issued: issued.map(|(_, validity)| validity),
     };
     Ok(Some(ObservedCsr {
         uid: uid(&meta)?,
@@ -133,11 +140,36 @@ fn node_of(request: &str) -> Result<Option<String>, UnreadableObject> {
     }
     let pem = STANDARD.decode(request).map_err(|_| odd("is not base64"))?;
     let parsed = CertReq::from_pem(pem).map_err(|_| odd("is no PKCS#10 request in PEM"))?;
-    let mut names = parsed
-        .info
-        .subject
-        .iter()
-        .filter(|attribute| attribute.oid == COMMON_NAME);
+    node_named(parsed.info.subject.iter()).map_err(|problem| odd(&problem))
+}
+
+/// The node of the certificate that was issued, and when that is valid; `None`: it cannot be read, or is no node's.
+fn issued(certificate: &str) -> Option<(String, Validity)> {
+    if certificate.len() > REQUEST_BYTES_MAX {
+        return None;
+    }
+    let pem = STANDARD.decode(certificate).ok()?;
+    let chain = Certificate::load_pem_chain(&pem).ok()?;
+    let body = chain.first()?.tbs_certificate();
+    let node = node_named(body.subject().iter()).ok()??;
+    let time = |time: &x509_cert::time::Time| {
+        let ms = time.to_unix_duration().as_millis();
+        u64::try_from(ms).map(Timestamp).ok()
+    };
+    let validity = body.validity();
+    let from = time(&validity.not_before)?;
+    let until = time(&validity.not_after)?;
+    Some((node, Validity { from, until }))
+}
+
+/// The node that a subject names: exactly one common name, `system:node:<name>`.
+///
+/// # Errors
+/// The common name is of another type than text.
+fn node_named<'a>(
+    subject: impl Iterator<Item = &'a AttributeTypeAndValue>,
+) -> Result<Option<String>, String> {
+    let mut names = subject.filter(|attribute| attribute.oid == COMMON_NAME);
     let (Some(only), None) = (names.next(), names.next()) else {
         return Ok(None);
     };
@@ -150,7 +182,7 @@ fn node_of(request: &str) -> Result<Option<String>, UnreadableObject> {
             .decode_as::<PrintableStringRef<'_>>()
             .map(|text| text.as_str().to_owned())
     });
-    let text = text.map_err(|_| odd(&format!("has a common name of type {}", value.tag())))?;
+    let text = text.map_err(|_| format!("has a common name of type {}", value.tag()))?;
     Ok(text
         .strip_prefix(NODE_PREFIX)
         .filter(|node| !node.is_empty())
@@ -210,6 +242,39 @@ mod tests {
             observed("kubernetes.io/legacy-unknown", &request, json!({})),
             Ok(None)
         );
+    }
+
+    /// Also a request that the watcher never saw undecided: it was away, or another approver was faster.
+    #[test]
+    fn an_issued_certificate_names_its_node_and_its_end() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let common = rcgen::DnType::CommonName;
+        params.distinguished_name.push(common, "system:node:win-1");
+        params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 12, 1);
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        let status =
+            json!({"conditions": [{"type": "Approved"}], "certificate": STANDARD.encode(&pem)});
+        let request = request(&["system:node:win-1"]);
+        let found = observed(SIGNERS[1], &request, status).expect("readable");
+        let found = found.expect("a kubelet's");
+        let validity = Validity {
+            from: Timestamp(1_793_491_200_000),
+            until: Timestamp(1_796_083_200_000),
+        };
+        assert_eq!(found.node.as_deref(), Some("win-1"));
+        assert_eq!(
+            (found.fact.pending, found.fact.issued),
+            (false, Some(validity))
+        );
+        for unread in ["", "no base64!", &STANDARD.encode("no PEM")] {
+            let status = json!({"conditions": [{"type": "Approved"}], "certificate": unread});
+            let found = observed(SIGNERS[1], &request, status).expect("readable");
+            let found = found.expect("a kubelet's");
+            assert_eq!((found.node, found.fact.issued), (None, None), "{unread}");
+        }
     }
 
     #[test]

@@ -245,14 +245,14 @@ impl View {
         self.nodes.insert(uid, node);
     }
 
-    /// Keeps only pending requests, and the ones that were pending until their decision.
+    /// Keeps only pending requests, the ones that were pending until their decision, and those whose certificate was issued.
     fn observe_csr(&mut self, mut csr: ObservedCsr) {
         let before = self.csrs.get(&csr.uid);
         csr.node = csr
             .node
             .or_else(|| before.and_then(|before| before.node.clone()));
         let stranger = before.and_then(|before| before.stranger.clone());
-        if before.is_none() && !csr.fact.pending {
+        if before.is_none() && !csr.fact.pending && csr.fact.issued.is_none() {
             return;
         }
         if let Some(stranger) = stranger.filter(|it| csr.stranger.as_ref() != Some(it)) {

@@ -106,9 +106,11 @@ async fn without_openshift_the_machines_of_cluster_api_are_found_in_either_versi
     });
     let told = told.await;
     assert_eq!(told.machine.api, MachineApi::ClusterV1Beta2);
+    assert_eq!(told.platform, "Azure");
+    assert!(told.exclude_drain);
     assert_eq!(
-        (told.platform.as_str(), told.exclude_drain),
-        ("Azure", true)
+        told.drain_excluded_by,
+        ["machine.cluster.x-k8s.io/exclude-node-draining"]
     );
     assert_eq!(
         bench.known.0.borrow().machines(),

@@ -445,16 +445,10 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
 /// Begins the first pass of evictions, or the first after a pause or a failure. The pool's limit of the drain counts
 /// from here.
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
-    let machine = draft.s.machine.as_ref();
-    // The annotation concerns only Machines that are deleted, not hosts that stay, nor a drain that a person requests.
-    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how == ChangeStrategy::Recreate;
-    if skip || draft.s.node_name().is_none() {
-        let why = if skip {
-            "not drained: the annotation exclude-node-draining is set on the Machine"
-        } else {
-            "not drained: it has no Node"
-        };
-        draft.s.note = Some(why.into());
+    let skipped = draft.s.drain_skipped(change.how);
+    if skipped.is_some() || draft.s.node_name().is_none() {
+        let why = skipped.unwrap_or_else(|| "it has no Node".into());
+        draft.s.note = Some(format!("not drained: {why}"));
         return emptied(draft, change.how);
     }
     draft.evict(change.how, drain.force);

@@ -32,6 +32,7 @@ mod table;
 mod tasks;
 mod view;
 
+pub use certificates::KubeletCertificates;
 pub use change::*;
 pub use phase::{Phase, Timer};
 pub use state::*;

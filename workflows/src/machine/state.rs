@@ -1,6 +1,7 @@
 //! State of a machine's run, and what can be derived from it without an input.
 
 use super::{
+    certificates::KubeletCertificates,
     change::{ChangeStrategy, is_zero},
     phase::Phase,
     policy,
@@ -269,6 +270,9 @@ pub struct Host {
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
+    /// Certificates of its kubelet, as far as they were seen issued.
+    #[serde(skip_serializing_if = "KubeletCertificates::is_none")]
+    pub certificates: KubeletCertificates,
     /// Whether it has a token that ends, or a certificate that was not renewed: it is compared now and then also while it
     /// waits for a change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -630,6 +634,22 @@ impl State {
             (None, ChangeClass::Drain) if in_place => ChangeStrategy::InPlace,
             (None, ChangeClass::Drain | ChangeClass::Replace) => ChangeStrategy::Recreate,
         }
+    }
+
+    /// Why a change of this kind skips the drain, if it does: an annotation on the Machine, named by its key. It concerns
+    /// only Machines that are deleted, not hosts that stay, nor a drain that a person requests.
+    #[must_use]
+    pub fn drain_skipped(&self, how: ChangeStrategy) -> Option<String> {
+        let machine = self.machine.as_ref();
+        let machine = machine.filter(|it| it.exclude_drain && how == ChangeStrategy::Recreate)?;
+        Some(match machine.drain_excluded_by.as_slice() {
+            [] => "an annotation exclude-node-draining is set on the Machine".to_owned(),
+            [key] => format!("the annotation {key} is set on the Machine"),
+            keys => format!(
+                "the annotations {} are set on the Machine",
+                keys.join(" and ")
+            ),
+        })
     }
 
     /// Whether a change waits for a person's approval.

@@ -1,6 +1,7 @@
 //! View of a machine's run, for people and programs.
 
 use super::{
+    certificates::KubeletCertificates,
     change::{Change, ChangeStrategy, Drain},
     phase::Phase,
     state::{Halt, Lease, LeasedRequest, Retried, State},
@@ -14,7 +15,7 @@ use dormer_proto::{
     phase::MachinePhase,
     rollout::NotCompared,
 };
-use dormer_support::Refusal;
+use dormer_support::{Refusal, version::DOCKER};
 
 /// View of a machine, without the engine's part (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +85,10 @@ pub struct View {
     pub refused: Option<Refusal>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// What was found on its host that a node does not need, and what to do about it.
+    pub host_remarks: Vec<String>,
+    /// Certificates of its kubelet, as far as they were seen issued.
+    pub certificates: KubeletCertificates,
     /// Who cordoned its Node, while another client keeps it so.
     pub cordoned_by: Option<CordonedBy>,
     /// Since when its Node, which served, has not been Ready.
@@ -166,6 +171,8 @@ impl State {
                 .map(str::to_owned),
             refused: self.refused(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
+            host_remarks: self.host_remarks(),
+            certificates: self.host.certificates,
             cordoned_by: self
                 .node
                 .as_ref()
@@ -175,6 +182,11 @@ impl State {
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
+    }
+
+    fn host_remarks(&self) -> Vec<String> {
+        let docker = self.host.facts.as_ref().is_some_and(|it| it.docker);
+        docker.then(|| DOCKER.to_owned()).into_iter().collect()
     }
 
     fn asked(&self) -> Option<PendingRequest> {

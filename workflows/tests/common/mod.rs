@@ -421,6 +421,7 @@ pub(crate) fn first_csr() -> In {
         name: "csr-0".into(),
         signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
         pending: true,
+        issued: None,
     };
     let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
     Input::Observed {
@@ -434,6 +435,7 @@ pub(crate) fn csr_is(pending: bool) -> In {
         name: "csr-1".into(),
         signer: "kubernetes.io/kubelet-serving".into(),
         pending,
+        issued: None,
     };
     let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
     Input::Observed {

@@ -151,6 +151,7 @@ fn a_person_drains_and_recreates() {
             "its owner forbids a drain",
             machine_is(MachineFact {
                 exclude_drain: true,
+                drain_excluded_by: vec!["machine.cluster.x-k8s.io/exclude-node-draining".into()],
                 node: Some("win-a".into()),
                 ..machine()
             }),

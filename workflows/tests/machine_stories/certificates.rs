@@ -8,13 +8,13 @@ use crate::common::{
     node_is, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
-use dormer_proto::id::LeaseToken;
+use dormer_proto::id::{LeaseToken, Timestamp};
 use dormer_proto::machine::{
-    self, ChangeClass, CsrExpectation, CsrFact, MachineFact, NodeFact, Outcome, Section, Signal,
-    Task,
+    self, CLIENT_SIGNER, ChangeClass, CsrExpectation, CsrFact, MachineFact, NodeFact, Outcome,
+    SERVING_SIGNER, Section, Signal, Task, Validity,
 };
 use dormer_proto::work::Fact;
-use dormer_workflows::machine::{CSRS_MAX, Phase, Timer};
+use dormer_workflows::machine::{CSRS_MAX, KubeletCertificates, Phase, Timer};
 use expect_test::expect_file;
 
 #[test]
@@ -185,11 +185,58 @@ fn a_node_without_a_provider_id_is_named_as_such() {
     );
 }
 
+fn issued(signer: &str, from: u64, until: u64) -> common::In {
+    let validity = Validity {
+        from: Timestamp(from),
+        until: Timestamp(until),
+    };
+    let csr = CsrFact {
+        name: "csr-9".into(),
+        signer: signer.into(),
+        pending: false,
+        issued: Some(validity),
+    };
+    Input::Observed {
+        object: common::object("CertificateSigningRequest", "uid-9"),
+        fact: Some(Fact::Machine(machine::Fact::Csr(csr))),
+    }
+}
+
+/// A kubelet renews both by itself, and dormer is told of each that is issued: also of one whose request it never saw.
+#[test]
+fn the_newest_certificates_of_a_kubelet_are_known_with_their_ends() {
+    let mut story = Story::joined(wanting("v1"));
+    assert_eq!(
+        story.state.view().certificates,
+        KubeletCertificates::default()
+    );
+    story
+        .feed("its first certificate", issued(CLIENT_SIGNER, 100, 500))
+        .feed(
+            "the one by which it serves",
+            issued(SERVING_SIGNER, 150, 600),
+        )
+        .feed("its first one is renewed", issued(CLIENT_SIGNER, 400, 900))
+        .feed(
+            "an older one is told again",
+            issued(CLIENT_SIGNER, 100, 500),
+        )
+        .feed(
+            "one of another signer",
+            issued("example.com/other", 700, 9_000),
+        );
+    let ends = |certificate: Option<Validity>| certificate.map(|it| it.until.0);
+    let KubeletCertificates { client, serving } = story.state.view().certificates;
+    assert_eq!((ends(client), ends(serving)), (Some(900), Some(600)));
+    assert!(story.open.is_empty(), "nothing is to be done for it");
+}
+
 fn csr_numbered(n: usize) -> common::In {
     let csr = CsrFact {
         name: format!("csr-{n}"),
         signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
         pending: true,
+        issued: None,
     };
     Input::Observed {
         object: common::object("CertificateSigningRequest", &format!("uid-{n:02}")),

@@ -7,7 +7,7 @@ use super::{
     cures::{ACCEPT_KEY, Cure, LOG_NAMES_WHY, OPEN_SSH, SCREEN_SHOWS_WHY, UNKNOWN, cure},
     dotless,
     drain_steps::{evicting, lease, leaving},
-    join_steps::{address, certificate, lapsed, no_node, not_ready},
+    join_steps::{address, certificate, lapsed, no_node, not_ready, not_renewed},
     problem::{self, Urgency},
     shared_steps::{IGNORE, UNCORDON, at_once, deleted, kubectl, node, owner, pools, recreated},
     step::{Outside, Step},
@@ -291,7 +291,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
                 ),
             ]
         }
-        MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
+        MachinePhase::Serving if machine.waiting_for.is_none() => not_renewed(machine),
         MachinePhase::Serving => match &machine.not_compared {
             Some(failure) if failure.code == HOST_KEY_CHANGED => other_key(machine),
             Some(failure) => {

@@ -104,6 +104,20 @@ pub(super) fn lapsed(machine: &Machine) -> Vec<Step> {
     ]
 }
 
+/// Steps of a machine whose kubelet does not renew a certificate of its own; none if it does.
+pub(super) fn not_renewed(machine: &Machine) -> Vec<Step> {
+    if problem::late(machine).is_none() {
+        return Vec::new();
+    }
+    let mut steps = vec![Step::outside(
+        Outside::MendNode,
+        "Mend what keeps the kubelet from asking, or its request from being approved or signed: the kubelet's log on the \
+         host, and the requests, say it",
+    )];
+    steps.extend(lapsed(machine));
+    steps
+}
+
 /// Steps of a machine whose Node is not Ready.
 pub(super) fn not_ready(machine: &Machine) -> Vec<Step> {
     vec![

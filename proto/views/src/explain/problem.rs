@@ -5,7 +5,10 @@ pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, time_l
 
 use crate::{
     explain::{cause, is_connection, now},
-    machine::{Condition, Halt, HaltKind, Machine, PhaseFailure, Retried, person},
+    machine::{
+        CertificateUse, Condition, Halt, HaltKind, KubeletCertificate, Machine, PhaseFailure,
+        Retried, person,
+    },
     moment::{Moment, span},
     rollout::Rollout,
     run::{Task, TaskFailure},
@@ -174,7 +177,9 @@ fn since(machine: &Machine) -> Option<Moment> {
         return halt.since;
     }
     if machine.phase == MachinePhase::Serving {
-        return machine.down_since;
+        return machine
+            .down_since
+            .or_else(|| late(machine).map(KubeletCertificate::late_from));
     }
     // A state is as old as its phase, or older. Only a machine that has joined stays in its state for good.
     let state = (machine.state != MachineState::Joined).then_some(machine.status.since);
@@ -335,7 +340,7 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             "no MachineSet would replace its Machine".into(),
         )),
         Some(MachinePhase::Serving) => match (&machine.not_compared, waits) {
-            (_, None) => None,
+            (_, None) => not_renewed(machine),
             (Some(failure), _) => {
                 let text = cause(&failure.code, &failure.message);
                 Some((Stuck, failure.code.clone(), text))
@@ -402,6 +407,35 @@ pub(super) fn is_on_purpose(machine: &Machine) -> bool {
     };
     let well = beneath(machine).is_none_or(|(urgency, _)| urgency == Urgency::Person);
     machine.halt.is_some() && machine.token.is_none() && machine.halts().all(wants) && well
+}
+
+/// The certificate of its kubelet that lapses first among those that should have been renewed.
+pub(super) fn late(machine: &Machine) -> Option<&KubeletCertificate> {
+    let now = now(machine);
+    let late = machine.certificates.iter();
+    let late = late.filter(|it| it.late_from().0 <= now);
+    late.min_by_key(|it| it.until.0)
+}
+
+/// A kubelet that does not renew a certificate of its own. It serves on until that has lapsed.
+fn not_renewed(machine: &Machine) -> Option<(Urgency, String, String)> {
+    let certificate = late(machine)?;
+    let now = now(machine);
+    let lapsed = certificate.until.0 <= now;
+    let until = certificate.until.clock(now);
+    let which = match certificate.used_as.known() {
+        Some(CertificateUse::Client) => "by which the API server knows it",
+        Some(CertificateUse::Serving) => "by which it serves logs and exec",
+        None => certificate.used_as.id(),
+    };
+    Some(if lapsed {
+        let text = format!("the certificate of its kubelet {which} lapsed at {until}");
+        (Urgency::Stuck, "CertificateLapsed".into(), text)
+    } else {
+        let text =
+            format!("its kubelet has not renewed the certificate {which}, which lapses at {until}");
+        (Urgency::Person, "CertificateLapses".into(), text)
+    })
 }
 
 /// What runs beside dormer, and the commands that stop it, if the text names them.

@@ -118,6 +118,60 @@ fn a_node_that_is_down_without_a_certificate_does_not_come_back_by_itself() {
     assert_eq!(urgency(&serves), None, "somebody else asked in its name");
 }
 
+/// Kubelets renew at 70 to 90 of 100 parts of the validity, whatever that is: a day in a young cluster, or a year.
+#[test]
+fn a_kubelet_that_does_not_renew_its_certificate_is_named_with_the_date() {
+    let serving = machine_in(MachinePhase::Serving);
+    let Moment(Timestamp(now)) = Moment(crate::explain::now(&serving));
+    let day = 24 * 3_600 * 1_000;
+    let with = |used_as: CertificateUse, days: u64, gone: u64| {
+        let from = now - days * day * gone / 1_000;
+        KubeletCertificate {
+            used_as: used_as.into(),
+            from: Moment(Timestamp(from)),
+            until: Moment(Timestamp(from + days * day)),
+        }
+    };
+    let machine = |certificates: Vec<KubeletCertificate>| Machine {
+        certificates,
+        ..serving.clone()
+    };
+    for days in [1, 30, 365] {
+        let fine = machine(vec![with(CertificateUse::Client, days, 940)]);
+        assert_eq!(problem(&fine), None, "{days} days");
+        assert_eq!(crate::explain::steps(&fine, None), []);
+        let late = with(CertificateUse::Client, days, 960);
+        let at = late.late_from();
+        let until = late.until.clock(Timestamp(now));
+        let two = machine(vec![with(CertificateUse::Serving, 400, 100), late]);
+        let found = problem(&two).expect("trouble");
+        let said = format!(
+            "its kubelet has not renewed the certificate by which the API server knows it, which lapses at {until}"
+        );
+        assert_eq!(
+            (found.code.as_str(), found.cause),
+            ("CertificateLapses", said)
+        );
+        assert_eq!((found.urgency, found.since), (Urgency::Person, Some(at)));
+        assert!(!crate::explain::steps(&two, None).is_empty());
+    }
+    let lapsed = machine(vec![with(CertificateUse::Serving, 30, 1_001)]);
+    let found = problem(&lapsed).expect("trouble");
+    assert_eq!(found.urgency, Urgency::Stuck);
+    assert_eq!(found.code, "CertificateLapsed");
+    let cause = "the certificate of its kubelet by which it serves logs and exec lapsed at ";
+    assert!(found.cause.starts_with(cause), "{}", found.cause);
+    let down = Machine {
+        waiting_for: Some("the Node n to be Ready and schedulable".into()),
+        ..lapsed
+    };
+    assert_eq!(
+        problem(&down).expect("trouble").code,
+        "NotReady",
+        "as before"
+    );
+}
+
 #[test]
 fn a_check_is_as_late_as_itself_and_not_as_its_state() {
     // It has been Joined for a day, and is compared for 12 s.

@@ -70,6 +70,8 @@ pub struct Image {
     pub containers: bool,
     /// Whether Windows Defender runs.
     pub defender: bool,
+    /// Whether Docker is installed.
+    pub docker: bool,
     /// Output code page of the console.
     pub code_page: u32,
     /// Whether the shell's profile prints text.
@@ -84,6 +86,7 @@ impl Default for Image {
             user: "Administrator".into(),
             containers: true,
             defender: true,
+            docker: false,
             code_page: 437,
             profile_noise: false,
         }

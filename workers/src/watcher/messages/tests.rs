@@ -71,6 +71,7 @@ fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
         name: uid.into(),
         signer: "s".into(),
         pending,
+        issued: None,
     };
     let node = pending.then(|| node.to_owned());
     ObservedObject::Csr(ObservedCsr {

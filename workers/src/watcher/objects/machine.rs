@@ -161,6 +161,7 @@ pub(in crate::watcher) fn machine(
     let ignored = label(&meta, keys::IGNORE) == Some("true")
         || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
     let windows = source::is_windows(api, &meta);
+    let drain_excluded_by = source::drain_excluded_by(&meta);
     let mut conditions = amiss(status.conditions.as_ref(), status.provider_status.as_ref());
     if !ignored {
         conditions.extend(ignored_in_other_words(&meta));
@@ -187,7 +188,8 @@ pub(in crate::watcher) fn machine(
         error: error(status.error_reason, status.error_message),
         conditions,
         ignored: ignored || elsewhere.is_some() || !windows,
-        exclude_drain: source::excludes_drain(&meta),
+        exclude_drain: !drain_excluded_by.is_empty(),
+        drain_excluded_by,
         platform,
         zone,
         user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
