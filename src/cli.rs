@@ -471,7 +471,10 @@ pub(crate) fn log_to_stderr(cli: &Cli) {
 /// Runs the command.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Run(options) => dormer_run::run(*options).await,
+        Command::Run(options) => {
+            let options = options.surveyed_by(crate::preflight::while_running);
+            dormer_run::run(options).await
+        }
         Command::Ask(ask) => Ok(dormer_client::run(ask).await),
         Command::Replay(options) => Ok(crate::replay::run(options)),
         Command::Store(asked) => crate::store_command::run(*asked).await,

@@ -1,8 +1,14 @@
 //! `dormer preflight --self-test` through real SSH: a simulated Windows host, other hosts, and hostile ones.
 
-use dormer_fleet::{Pace, World, WorldConfig, host::Host};
+use dormer_fleet::{
+    Pace, World, WorldConfig,
+    api::{Key, Part, User, WriteOptions, kinds, patch::PatchKind},
+    host::Host,
+    payload::write_example,
+};
 use dormer_testkit::{
-    KeyKind, SshKey, Sshd, SshdOptions, TempDir, await_condition, free_port, started, test_dir,
+    KeyKind, Process, ProcessSpec, SshKey, Sshd, SshdOptions, TempDir, await_condition, free_port,
+    started, test_dir,
 };
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
@@ -401,4 +407,96 @@ async fn a_cluster_is_surveyed_and_each_planted_fault_is_found() {
     // With another namespace there is no key.
     let (_, found, said) = survey(&["-n", "nowhere"]);
     assert!(found.iter().any(|it| it == "KeyAbsent"), "{said}");
+}
+
+/// dormer at work on a simulated cluster without machines.
+fn runs_on(folder: &TempDir, kubeconfig: &str, port: u16) -> Process {
+    let store = folder.path().join("store").display().to_string();
+    let payloads = folder.path().join("payloads");
+    write_example(&payloads.join("11.0.0"), "11.0.0").expect("a payload");
+    let payloads = payloads.display().to_string();
+    let listen = format!("127.0.0.1:{port}");
+    let flags = [
+        "--kubeconfig",
+        kubeconfig,
+        "--store",
+        &store,
+        "--listen",
+        &listen,
+        "--payload",
+        &payloads,
+        "--payload-unsigned",
+    ];
+    let process = Process::start(&ProcessSpec {
+        program: env!("CARGO_BIN_EXE_dormer").into(),
+        args: std::iter::once("run")
+            .chain(flags)
+            .map(str::to_owned)
+            .collect(),
+        env: Vec::new(),
+        log: folder.path().join("log"),
+        folder: None,
+    });
+    process.expect("dormer starts")
+}
+
+/// What `dormer status` shows of the cluster around.
+fn status_of(port: u16) -> Option<Vec<String>> {
+    let server = format!("http://127.0.0.1:{port}");
+    let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["status", "-o", "json", "--server", &server])
+        .output()
+        .expect("dormer runs");
+    let said: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let code = |it: &Value| it["code"].as_str().map(str::to_owned);
+    Some(
+        said["findings"]
+            .as_array()?
+            .iter()
+            .filter_map(code)
+            .collect(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_of_the_cluster_is_in_the_status_while_dormer_runs_and_lapses_when_it_is_mended() {
+    dormer_testkit::full!();
+    let folder = test_dir("findings");
+    let world = World::start(WorldConfig::on_loopback(0, Pace::times_faster(50.0)))
+        .await
+        .expect("a world");
+    let path = folder.path().join("kubeconfig");
+    world.write_kubeconfig(&path).expect("a kubeconfig");
+    let port = free_port();
+    let mut process = runs_on(&folder, path.to_str().expect("text"), port);
+    let within = Duration::from_secs(120);
+    let shows = |wanted: &'static [&'static str]| {
+        await_condition(
+            wanted.first().unwrap_or(&"nothing"),
+            within,
+            move || async move {
+                let found = tokio::task::block_in_place(|| status_of(port));
+                found.is_some_and(|found| found == wanted)
+            },
+        )
+    };
+    shows(&[]).await;
+    let check = json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineHealthCheck",
+        "metadata": {"name": "windows", "namespace": "openshift-machine-api"},
+        "spec": {"maxUnhealthy": 1, "selector": {"matchLabels": {"machine.openshift.io/os-id": "Windows"}},
+            "unhealthyConditions": []}});
+    world.create(check).expect("made");
+    shows(&["startup-timeout"]).await;
+    let mends = json!({"spec": {"nodeStartupTimeout": "60m"}});
+    let key = Key::new("openshift-machine-api", "windows");
+    let kind = &kinds::MACHINE_HEALTH_CHECK;
+    let how = (PatchKind::Merge, &mends);
+    let user = User::admin();
+    let options = WriteOptions::default();
+    let patched = world
+        .api
+        .patch(&user, kind, &key, Part::Main, how, &options);
+    patched.expect("mended");
+    shows(&[]).await;
+    process.terminate().expect("it ends");
 }

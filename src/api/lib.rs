@@ -7,6 +7,7 @@ mod commands;
 mod dead_letters;
 mod durations;
 mod error;
+mod findings;
 pub mod live;
 pub mod openapi;
 pub mod pages;
@@ -28,6 +29,7 @@ mod writes;
 
 pub use changes::run_publisher;
 pub use error::ApiError;
+pub use findings::Survey;
 pub use run_cache::SharedRun;
 
 use crate::{live::Live, plan::PlanRenderer, store::Store};
@@ -60,6 +62,8 @@ pub struct Api {
     planning: Semaphore,
     /// Usual durations of turns with the lease.
     estimates: turns::Estimates,
+    /// What the last survey of the cluster found.
+    findings: findings::Findings,
 }
 
 impl Api {
@@ -79,6 +83,7 @@ impl Api {
             renderer,
             planning: Semaphore::new(PLANS_MAX),
             estimates: turns::Estimates::default(),
+            findings: findings::Findings::default(),
         })
     }
 }
@@ -147,6 +152,7 @@ pub fn router(api: Arc<Api>) -> Router {
         )
         .route("/tasks", get(reads::tasks))
         .route("/changes", get(changes::changes))
+        .route("/findings", get(reads::findings))
         .route("/dead-letters", get(reads::dead))
         .route("/dead-letters/{id}", get(reads::dead_letter))
         .route("/dead-letters/{id}/requeue", post(writes::requeue))

@@ -5,6 +5,7 @@ use super::access::right::{Needs, needs};
 use axum::{Json, http::Method};
 use dormer_views::actions::{ACTIONS, ActionTarget, ROLLBACK};
 use dormer_views::{
+    finding::Finding,
     machine::Machines,
     plan::Plan,
     record::History,
@@ -38,6 +39,7 @@ fn schemas() -> Map<String, Value> {
     generator.subschema_for::<Run>();
     generator.subschema_for::<RemoteCommand>();
     generator.subschema_for::<DeadLetter>();
+    generator.subschema_for::<Finding>();
     generator.subschema_for::<QuarantinedRun>();
     generator.subschema_for::<History>();
     generator.subschema_for::<Timeline>();

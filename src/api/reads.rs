@@ -18,6 +18,7 @@ use dormer_proto::{
     work::{ROLLOUT, SCHEMA, rollout_run},
 };
 use dormer_views::{
+    finding::Finding,
     machine::{Machine, Machines},
     record::History,
     rollout::{Pool, Rollout},
@@ -192,6 +193,10 @@ pub(super) async fn tasks(Of(api): ApiState) -> Answer<List<Task>> {
             .flat_map(|run| views::tasks(run, &api.live, now))
             .collect(),
     )
+}
+
+pub(super) async fn findings(Of(api): ApiState) -> Answer<List<Finding>> {
+    items(api.findings.known())
 }
 
 /// Answers every dead letter, oldest first.

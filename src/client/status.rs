@@ -17,6 +17,7 @@ use dormer_proto::{
 };
 use dormer_views::{
     explain::{self, as_usual},
+    finding::Finding,
     machine::{Machine, Machines},
     moment::span,
     numbers::{self, Numbers},
@@ -62,6 +63,8 @@ struct StatusAnswers {
     /// Machines that are gone: they say how long a turn takes.
     gone: Vec<Machine>,
     dead: usize,
+    /// What stands against dormer in the cluster around.
+    findings: Vec<Finding>,
 }
 
 /// The screen for programs.
@@ -76,6 +79,7 @@ struct Screen<'a> {
     /// Machines that carry none yet, or no more. With those of the versions they are all that `dormer get machines` lists.
     without_version: usize,
     dead_letters: usize,
+    findings: &'a [Finding],
 }
 
 /// Cause that several machines may share.
@@ -189,12 +193,14 @@ impl Status {
         let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
         // A caller who may not read dead letters sees the rest.
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
+        let findings = server.get::<List<Finding>>("/findings").await;
         Ok(StatusAnswers {
             machines,
             lacks,
             rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
             gone,
             dead: dead.map_or(0, |it| it.items.len()),
+            findings: findings.map_or_else(|_| Vec::new(), |it| it.items),
         })
     }
 }
@@ -252,6 +258,7 @@ impl StatusAnswers {
             versions: versions(&self.machines),
             without_version: self.without_version(),
             dead_letters: self.dead,
+            findings: &self.findings,
         }
     }
 
@@ -268,6 +275,29 @@ impl StatusAnswers {
     fn steps(&self, group: &Group<'_>) -> Vec<explain::Step> {
         let first = group.machines.first();
         group.steps(first.and_then(|it| self.rollout_of(it)))
+    }
+
+    /// Findings about the cluster around, each with its cure.
+    fn found_in_the_cluster(&self, lines: &mut Vec<String>, coloured: bool) {
+        if self.findings.is_empty() {
+            return;
+        }
+        section(lines, "CLUSTER", Style::Attention, coloured);
+        for found in self.findings.iter().take(CAUSES_MAX) {
+            let Finding {
+                code,
+                severity,
+                object,
+                message,
+                what_to_do,
+            } = found;
+            lines.push(format!("  {severity} {object}: {message} ({code})"));
+            lines.push(format!("    {what_to_do}"));
+        }
+        let more = self.findings.len().saturating_sub(CAUSES_MAX);
+        if more > 0 {
+            lines.push(format!("  and {more} more: dormer preflight --cluster"));
+        }
     }
 
     fn lines(&self, columns: usize, coloured: bool) -> String {
@@ -309,6 +339,7 @@ impl StatusAnswers {
                 self.dead
             ));
         }
+        self.found_in_the_cluster(&mut lines, coloured);
         if lines.is_empty() {
             lines.push(if all == 0 {
                 "There are no machines: dormer has found no Windows Machine.".to_owned()
@@ -587,6 +618,7 @@ fn versions(machines: &[Machine]) -> Vec<ProgramVersion> {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
+    use dormer_views::finding::FindingSeverity;
     use serde_json::{Value, json};
 
     fn failed(name: &str, code: &str) -> Value {
@@ -607,6 +639,7 @@ mod tests {
             rollouts: vec![rollout_with(rollout)],
             gone: Vec::new(),
             dead: 0,
+            findings: Vec::new(),
         }
     }
 
@@ -634,6 +667,26 @@ mod tests {
              win-a: 10.0.0.7\n    win-b: 10.0.0.8\n";
         assert!(text.contains(lines), "{text}");
         assert!(text.contains("Rollout windows is Stuck: "), "{text}");
+    }
+
+    #[test]
+    fn what_stands_against_dormer_in_the_cluster_is_shown_with_its_cure() {
+        let mut answers = found(&[serving("win-a", "v2")], json!({"maxUnavailable": 1}));
+        let well = "Nothing is wrong, and nothing waits for a person.";
+        assert!(answers.lines(usize::MAX, false).starts_with(well));
+        answers.findings = vec![Finding {
+            code: "startup-timeout".into(),
+            severity: FindingSeverity::Error.into(),
+            object: "MachineHealthCheck windows".into(),
+            message: "its nodeStartupTimeout is 10m".into(),
+            what_to_do: "write 45m".into(),
+        }];
+        let text = answers.lines(usize::MAX, false);
+        let said = "CLUSTER\n  error MachineHealthCheck windows: its nodeStartupTimeout is 10m (startup-timeout)\n    write 45m";
+        assert!(text.starts_with(said), "{text}");
+        assert!(!text.contains(well), "{text}");
+        let for_programs = serde_json::to_value(answers.screen()).expect("JSON");
+        assert_eq!(for_programs["findings"][0]["code"], "startup-timeout");
     }
 
     #[test]

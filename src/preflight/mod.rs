@@ -12,11 +12,14 @@ use crate::{cluster_access::ClusterAccess, profile_command::offline};
 use clap::{Args, ValueEnum};
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_lint::Severity;
+use dormer_views::finding as watched;
 use dormer_workers::{
     host::HostProgram,
     ssh::{Key, SshError, fingerprint},
 };
+use futures::future::BoxFuture;
 use host::{Baseline, HostTarget};
+use kube::Client;
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -103,6 +106,36 @@ enum Form {
 /// Inspects the host or the cluster, prints the report, and returns the exit code.
 pub(crate) async fn run(options: Options) -> ExitCode {
     finish(options.run().await)
+}
+
+/// What stands against dormer in the cluster, as far as its own account reads that: no secret is read, and no right is
+/// asked for.
+pub(crate) fn while_running(
+    client: Client,
+    namespace: String,
+) -> BoxFuture<'static, Vec<watched::Finding>> {
+    Box::pin(async move {
+        let survey = survey::read_while_running(&client, &namespace).await;
+        // An API server that does not answer is the trouble of the roles, which say it themselves.
+        let found = survey.map_or_else(|_| Vec::new(), |survey| findings::judge(&survey));
+        found.into_iter().map(Into::into).collect()
+    })
+}
+
+impl From<findings::Finding> for watched::Finding {
+    fn from(found: findings::Finding) -> Self {
+        let severity = match found.severity {
+            Severity::Error => watched::FindingSeverity::Error,
+            Severity::Warning => watched::FindingSeverity::Warning,
+        };
+        Self {
+            code: found.code,
+            severity: severity.into(),
+            object: found.object,
+            message: found.message,
+            what_to_do: found.what_to_do,
+        }
+    }
 }
 
 impl Options {

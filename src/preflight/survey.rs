@@ -103,81 +103,36 @@ pub(super) type Objects = Vec<Value>;
 /// # Errors
 /// No API server answers.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Failure> {
-    let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
-    let version = version.map_err(|_| silent(slow("its version")))?;
-    let version = version.map_err(failed)?;
-    let mut reader = ClusterReader {
-        client,
-        unread: Vec::new(),
-    };
-    let config = "config.openshift.io/v1";
-    let machine = "machine.openshift.io/v1beta1";
-    let mut survey = Survey {
-        namespace: namespace.to_owned(),
-        api_server: version.git_version,
-        infrastructure: reader.one(config, "Infrastructure", None, "cluster").await,
-        cluster_version: reader.one(config, "ClusterVersion", None, "version").await,
-        network: reader.one(config, "Network", None, "cluster").await,
-        network_operator: reader
-            .one("operator.openshift.io/v1", "Network", None, "cluster")
-            .await,
-        key: reader
-            .one("v1", "Secret", Some(namespace), "cloud-private-key")
-            .await,
-        user_data: reader
-            .one("v1", "Secret", Some(MACHINE_API), "windows-user-data")
-            .await,
-        install_keys: reader
-            .one(
-                "machineconfiguration.openshift.io/v1",
-                "MachineConfig",
-                None,
-                "99-worker-ssh",
-            )
-            .await,
-        bootstrap: reader
-            .one(
-                "v1",
-                "Secret",
-                Some(MACHINE_CONFIG),
-                "node-bootstrapper-token",
-            )
-            .await,
-        pull_secret: reader
-            .one("v1", "Secret", Some("openshift-config"), "pull-secret")
-            .await,
-        machine_sets: reader.many(machine, "MachineSet", Some(MACHINE_API)).await,
-        health_checks: reader
-            .many(machine, "MachineHealthCheck", Some(MACHINE_API))
-            .await,
-        autoscalers: reader
-            .many(
-                "autoscaling.openshift.io/v1beta1",
-                "MachineAutoscaler",
-                Some(MACHINE_API),
-            )
-            .await,
-        runtime_classes: reader.many("node.k8s.io/v1", "RuntimeClass", None).await,
-        pools: reader.many("dormer.io/v1beta1", "WindowsPool", None).await,
-        nodes: reader.many("v1", "Node", None).await,
-        instances: reader.named("v1", "ConfigMap", "windows-instances").await,
-        definitions: reader
-            .many("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
-            .await,
-        gmsa_webhooks: reader.many("apps/v1", "Deployment", None).await,
-        gmsa_specs: reader
-            .many("windows.k8s.io/v1", "GMSACredentialSpec", None)
-            .await,
-        ..Survey::default()
-    };
-    survey
-        .gmsa_webhooks
-        .retain(|it| name(it).contains("gmsa-webhook"));
+    let mut reader = ClusterReader::of(client);
+    let mut survey = reader.cluster(namespace).await?;
+    reader.elsewhere(&mut survey).await;
+    reader.secrets(&mut survey).await;
+    reader.definitions(&mut survey).await;
     survey.unread = reader.unread;
     read_operators(client, &mut survey).await;
     let needed = rights::needed(namespace);
     survey.lacks = missing_rights(client, &needed, &mut survey.unread).await;
     Ok(survey)
+}
+
+/// Reads what the account of a dormer that runs may read, and no secret: dormer's roles say themselves what they lack.
+///
+/// # Errors
+/// No API server answers.
+pub(super) async fn read_while_running(
+    client: &Client,
+    namespace: &str,
+) -> Result<Survey, Failure> {
+    let left_out = || ReadObject::Unread("a dormer that runs does not read it for this".into());
+    let survey = ClusterReader::of(client).cluster(namespace).await?;
+    Ok(Survey {
+        key: left_out(),
+        user_data: left_out(),
+        install_keys: left_out(),
+        bootstrap: left_out(),
+        pull_secret: left_out(),
+        ..survey
+    })
 }
 
 /// Other operators of Windows nodes: what runs, and what is installed.
@@ -206,7 +161,79 @@ struct ClusterReader<'a> {
     unread: Vec<String>,
 }
 
-impl ClusterReader<'_> {
+impl<'a> ClusterReader<'a> {
+    fn of(client: &'a Client) -> Self {
+        let unread = Vec::new();
+        Self { client, unread }
+    }
+
+    /// Versions, networks, MachineSets, their health checks and Nodes: nothing secret, and what dormer reads anyway.
+    async fn cluster(&mut self, namespace: &str) -> Result<Survey, Failure> {
+        let version = timeout(ANSWER_MAX, self.client.apiserver_version()).await;
+        let version = version.map_err(|_| silent(slow("its version")))?;
+        let version = version.map_err(failed)?;
+        let config = "config.openshift.io/v1";
+        let machine = "machine.openshift.io/v1beta1";
+        let home = Some(MACHINE_API);
+        Ok(Survey {
+            namespace: namespace.to_owned(),
+            api_server: version.git_version,
+            infrastructure: self.one(config, "Infrastructure", None, "cluster").await,
+            cluster_version: self.one(config, "ClusterVersion", None, "version").await,
+            network: self.one(config, "Network", None, "cluster").await,
+            network_operator: self
+                .one("operator.openshift.io/v1", "Network", None, "cluster")
+                .await,
+            machine_sets: self.many(machine, "MachineSet", home).await,
+            health_checks: self.many(machine, "MachineHealthCheck", home).await,
+            nodes: self.many("v1", "Node", None).await,
+            ..Survey::default()
+        })
+    }
+
+    /// Objects that dormer itself does not read, or in its own namespace alone.
+    async fn elsewhere(&mut self, survey: &mut Survey) {
+        let autoscaling = "autoscaling.openshift.io/v1beta1";
+        survey.autoscalers = self
+            .many(autoscaling, "MachineAutoscaler", Some(MACHINE_API))
+            .await;
+        survey.runtime_classes = self.many("node.k8s.io/v1", "RuntimeClass", None).await;
+        survey.pools = self.many("dormer.io/v1beta1", "WindowsPool", None).await;
+        survey.instances = self.named("v1", "ConfigMap", "windows-instances").await;
+    }
+
+    /// Keys, tokens and user data.
+    async fn secrets(&mut self, survey: &mut Survey) {
+        let key = (survey.namespace.as_str(), "cloud-private-key");
+        survey.key = self.secret(key).await;
+        survey.user_data = self.secret((MACHINE_API, "windows-user-data")).await;
+        survey.bootstrap = self
+            .secret((MACHINE_CONFIG, "node-bootstrapper-token"))
+            .await;
+        survey.pull_secret = self.secret(("openshift-config", "pull-secret")).await;
+        let machine_config = "machineconfiguration.openshift.io/v1";
+        survey.install_keys = self
+            .one(machine_config, "MachineConfig", None, "99-worker-ssh")
+            .await;
+    }
+
+    /// Definitions of kinds, and what belongs to gMSA.
+    async fn definitions(&mut self, survey: &mut Survey) {
+        let kind = "CustomResourceDefinition";
+        survey.definitions = self.many("apiextensions.k8s.io/v1", kind, None).await;
+        survey.gmsa_webhooks = self.many("apps/v1", "Deployment", None).await;
+        survey
+            .gmsa_webhooks
+            .retain(|it| name(it).contains("gmsa-webhook"));
+        survey.gmsa_specs = self
+            .many("windows.k8s.io/v1", "GMSACredentialSpec", None)
+            .await;
+    }
+
+    async fn secret(&mut self, (namespace, name): (&str, &str)) -> ReadObject {
+        self.one("v1", "Secret", Some(namespace), name).await
+    }
+
     fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));

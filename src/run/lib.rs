@@ -42,6 +42,7 @@ use dormer_telemetry::{
     metrics,
     otlp::Export,
 };
+use dormer_views::finding::Finding;
 use dormer_workers::{
     catalog::Catalog,
     nats::{NatsFacts, NatsOrders},
@@ -49,7 +50,7 @@ use dormer_workers::{
     watcher::{self, Election},
     worker,
 };
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 pub use key::{PREVIOUS_KEY, SECRET_KEY};
 use payloads::Payloads;
 use roles::{APPROVER, CONSOLE, Parts, Running, WATCHER, WORKER};
@@ -84,9 +85,24 @@ pub struct Options {
 
     #[command(flatten)]
     settings: Settings,
+    /// Survey of the cluster around, which is the program's own.
+    #[arg(skip)]
+    survey: Option<ClusterSurvey>,
 }
 
+/// Survey of a cluster by a client, for the dormer of a namespace.
+pub type ClusterSurvey = fn(kube::Client, String) -> BoxFuture<'static, Vec<Finding>>;
+
 impl Options {
+    /// The same, with this survey of the cluster while dormer runs.
+    #[must_use]
+    pub fn surveyed_by(self, survey: ClusterSurvey) -> Self {
+        Self {
+            survey: Some(survey),
+            ..self
+        }
+    }
+
     fn resolve(self) -> anyhow::Result<Settings> {
         match &self.config {
             Some(path) => Ok(self.settings.over(usage::checked(Settings::read(path))?)),
@@ -103,6 +119,7 @@ pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>
 
 async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     let print = options.print_config;
+    let survey = options.survey;
     let settings = options.resolve()?;
     let config = usage::checked(Config::new(settings.clone()))?;
     if print {
@@ -113,7 +130,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut signals = outside::StopSignals::listen()?;
     let mut running = tokio::select! {
-        started = start(&config) => started?,
+        started = start(&config, survey) => started?,
         signal = signals.next() => {
             tracing::info!(signal, "dormer ends before it has started");
             return Ok(ExitCode::SUCCESS);
@@ -133,7 +150,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     why.and(stopped.map(|()| ExitCode::SUCCESS))
 }
 
-async fn start(config: &Config) -> anyhow::Result<Running> {
+async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result<Running> {
     let export = Export::new(config.otlp_endpoint.as_deref(), &config.name)?;
     let listener = serve::listen(config.listen).await?;
     let tls = config
@@ -153,6 +170,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         catalog: Arc::clone(&catalog),
         export,
         gate: OnceLock::new(),
+        survey,
     };
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
@@ -266,6 +284,8 @@ struct Cluster<'a> {
     export: Export,
     /// Gate of the API and the console, created with the console.
     gate: OnceLock<Arc<Gate>>,
+    /// Survey of the cluster around.
+    survey: Option<ClusterSurvey>,
 }
 
 impl Cluster<'_> {
@@ -427,6 +447,17 @@ impl Cluster<'_> {
             };
             let projecting = projection::run_projection(Arc::clone(&api), client.clone(), settings);
             running.beside(CONSOLE, async move { match projecting.await {} });
+        }
+        // A console by itself may read little of the cluster.
+        let reads = self.config.is(Role::Watcher) && self.config.is(Role::Worker);
+        if let (Some(client), Some(survey), true) = (&self.client, self.survey, reads) {
+            let namespace = self.config.namespace.clone();
+            let client = client.clone();
+            let api = Arc::clone(&api);
+            running.beside(CONSOLE, async move {
+                let survey = move || survey(client.clone(), namespace.clone());
+                match api.run_survey(&survey).await {}
+            });
         }
         let pages = dormer_console::with_api(Arc::clone(&api));
         Ok(access::around(pages, api, self.gate()?))

@@ -6,6 +6,7 @@ pub mod address;
 pub mod any_run;
 pub mod explain;
 pub mod export;
+pub mod finding;
 pub mod machine;
 pub mod moment;
 pub mod numbers;

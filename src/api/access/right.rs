@@ -167,6 +167,8 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
             .map(|resource| on("watch", resource, Object::All))
             .into(),
         "/dead-letters" => every(DeadLetters),
+        // They name Nodes, MachineSets and pools.
+        "/findings" => [every(Machines), every(Rollouts)].concat(),
         "/quarantine" => [every(Machines), every(Rollouts)].concat(),
         "/dead-letters/{id}" => one(DeadLetters),
         _ => return None,
