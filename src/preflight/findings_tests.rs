@@ -5,6 +5,9 @@ use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::kubernetes::operators::OperatorSearch;
 use std::collections::BTreeSet;
 
+#[path = "healthy_tests.rs"]
+mod healthy_clusters;
+
 fn secret(name: &str, data: &[(&str, &str)]) -> ReadObject {
     let encoded = |text: &str| json!(BASE64_STANDARD.encode(text));
     let data: serde_json::Map<String, Value> = data
