@@ -74,6 +74,13 @@ pub(crate) fn keyed_plane() -> Result<&'static ControlPlane, Skipped> {
     KEYED.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
+/// As [`with_kubelets`], for the test that floods its scheduler.
+pub(crate) fn flood_plane() -> Result<&'static ControlPlane, Skipped> {
+    static FLOOD: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
+    FLOOD.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
 /// As [`with_kubelets`], of one test's own, and without dormer's kinds.
 pub(crate) fn plane_without_ours() -> Result<ControlPlane, Skipped> {
     start_as(ControlPlane::start_for_kubelets, "")

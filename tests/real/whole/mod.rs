@@ -4,6 +4,7 @@
 //! controller computes budgets, and evictions are real. Machine controllers, cloud and hosts are simulated on both.
 
 mod crew;
+mod flood;
 pub(crate) mod ground;
 mod held;
 mod pool;
