@@ -327,7 +327,7 @@ fn node_text(fact: &NodeFact) -> String {
 fn csr_text(fact: &CsrFact) -> String {
     if let Some(issued) = fact.issued {
         let kind = fact.signer.rsplit('/').next().unwrap_or_default();
-        let until = issued.until;
+        let until = dormer_proto::duration::utc(issued.until);
         return format!(
             "the CSR {} ({kind}) has its certificate, valid until {until}",
             fact.name
