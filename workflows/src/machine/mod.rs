@@ -18,6 +18,7 @@ mod ended;
 mod facts;
 mod holds;
 mod input;
+mod issued;
 mod lease;
 mod phase;
 pub mod policy;
@@ -32,8 +33,8 @@ mod table;
 mod tasks;
 mod view;
 
-pub use certificates::KubeletCertificates;
 pub use change::*;
+pub use issued::KubeletCertificates;
 pub use phase::{Phase, Timer};
 pub use state::*;
 pub use table::{Length, PHASES, PhaseRow, TaskKind};

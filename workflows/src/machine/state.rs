@@ -1,8 +1,8 @@
 //! State of a machine's run, and what can be derived from it without an input.
 
 use super::{
-    certificates::KubeletCertificates,
     change::{ChangeStrategy, is_zero},
+    issued::KubeletCertificates,
     phase::Phase,
     policy,
 };

@@ -1,8 +1,8 @@
 //! View of a machine's run, for people and programs.
 
 use super::{
-    certificates::KubeletCertificates,
     change::{Change, ChangeStrategy, Drain},
+    issued::KubeletCertificates,
     phase::Phase,
     state::{Halt, Lease, LeasedRequest, Retried, State},
 };
