@@ -1,5 +1,5 @@
 //! What the kubelet and kube-proxy of each release know: their feature gates, flags and fields, by tables that the programs
-//! themselves printed (`tests/servers/kubernetes-1.37.2/read`). The flags of kube-proxy are out of its source.
+//! themselves printed (`tests/servers/shared/read`). The flags of kube-proxy are out of its source.
 //!
 //! A line of a table is a name and a value, such as `maxPods int32`. What changed after the oldest release follows as
 //! `minor:value`, such as `WinDSR free 34:true`; `-` means that the release does not have it.
