@@ -27,6 +27,6 @@ pub struct Finding {
     pub object: String,
     /// What is wrong.
     pub message: String,
-    /// What to do.
+    /// The remedy: a sentence, with the commands that execute it.
     pub what_to_do: String,
 }
