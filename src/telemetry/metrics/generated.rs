@@ -654,6 +654,11 @@ fn exporter() -> Vec<Value> {
     objects
 }
 
+/// The recording rules among them.
+pub(super) fn node_rules() -> Value {
+    exporter().swap_remove(2)
+}
+
 fn dashboard() -> Value {
     let panel = |(index, panel): (usize, &Panel)| {
         let lines = panel.lines.iter().zip('A'..);
@@ -793,7 +798,7 @@ fn the_committed_files_are_what_the_tables_make() {
 #[test]
 fn promtool_takes_the_rules() {
     let folder = dormer_testkit::test_dir("promtool");
-    let rules = [rules(), exporter().swap_remove(2)];
+    let rules = [rules(), node_rules()];
     for (number, rules) in rules.iter().enumerate() {
         let file = folder.path().join(format!("{number}.yaml"));
         fs::write(&file, rules["spec"].to_string()).expect("written");

@@ -5,6 +5,8 @@ mod certificates;
 pub mod fleet;
 #[cfg(test)]
 mod generated;
+#[cfg(test)]
+mod node_rules;
 mod page;
 pub(crate) mod process;
 mod registry;
