@@ -17,6 +17,7 @@
 //!
 //! A further server is one [`Program`] constant, one [`GoModule`] and one file like `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
+pub mod agnhost;
 mod axe;
 pub mod browser;
 mod cable;

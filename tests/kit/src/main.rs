@@ -9,7 +9,8 @@ use std::{
 
 use dormer_testkit::tier::{self, PARTS, Part, Running};
 use dormer_testkit::{
-    Etcd, Helm, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, cache, host_program,
+    Etcd, Helm, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, agnhost, cache,
+    host_program,
 };
 
 const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers | windows | sbom FOLDER
@@ -172,6 +173,7 @@ fn servers() -> Result<(), String> {
         Etcd::program(),
         Kubernetes::api_server(),
         Helm::program(),
+        agnhost::program(),
     ];
     for program in programs {
         let program = program.map_err(|why| format!("{}: {}", why.server, why.reason))?;

@@ -8,11 +8,14 @@
 //! - names of Services stand in `/etc/hosts` and lead to one ready pod; there is no DNS and no balancing;
 //! - network policies are not enforced, nor the seccomp profile `RuntimeDefault`, nor size limits of volumes;
 //! - Secrets, ConfigMaps and tokens are read once, when the pod starts;
+//! - a pod for Windows (`spec.os`) is run as Linux' own, without what `windowsOptions` asks for;
+//! - the kubelet answers for logs alone, with those of all containers in one; there is no exec;
 //! - simulated hosts listen on loopback addresses: `127.0.0.0/8` but for `127.0.0.1` leads from pods to this computer.
 
 mod bundle;
 mod container;
 mod image;
+mod kubelet;
 mod life;
 mod network;
 mod probe;
@@ -70,6 +73,8 @@ struct Shared {
     folder: PathBuf,
     runc: PathBuf,
     network: Network,
+    /// Port on which the API server reaches its kubelet.
+    kubelet: u16,
     images: Mutex<BTreeMap<String, PodImage>>,
     pods: Mutex<BTreeMap<String, Known>>,
     /// Names of Services with their selectors, by namespace.
@@ -117,6 +122,7 @@ impl PodNode {
         let folder = test_dir("pods");
         let (api, api_port) = plane.for_kubelet(name)?;
         network.gateway(api_port)?;
+        let kubelet = TcpListener::bind((network.address(1), 0))?;
         for part in ["logs", "pods", "runc"] {
             std::fs::create_dir(folder.path().join(part))?;
         }
@@ -136,11 +142,13 @@ impl PodNode {
             folder: folder.path().to_path_buf(),
             runc,
             network,
+            kubelet: kubelet.local_addr()?.port(),
             images: Mutex::default(),
             pods: Mutex::default(),
             services: Mutex::default(),
             stop: AtomicBool::new(false),
         });
+        shared.serve_logs(kubelet)?;
         shared.register()?;
         let of = Arc::clone(&shared);
         Ok(Self {
@@ -258,6 +266,7 @@ impl Shared {
         let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let status = json!({"status": {"capacity": room, "allocatable": room,
             "addresses": [{"type": "InternalIP", "address": self.network.address(1)}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet}},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
                 "lastHeartbeatTime": stamp}],
             "nodeInfo": {"operatingSystem": "linux", "architecture": "amd64", "osImage": "test",
@@ -358,7 +367,7 @@ impl Shared {
             let host = known.pod["metadata"]["name"].as_str().unwrap_or_default();
             let kubernetes = crate::kubernetes::SERVICE;
             let text = format!(
-                "127.0.0.1 localhost\n{} {host}\n{kubernetes} kubernetes.default.svc\n{lines}",
+                "127.0.0.1 localhost\n{} {host}\n{kubernetes} kubernetes.default.svc kubernetes.default.svc.cluster.local\n{lines}",
                 known.address
             );
             let _ = written_if_other(&self.pod_folder(uid).join("hosts"), &text);

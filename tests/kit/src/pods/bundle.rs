@@ -113,15 +113,18 @@ impl Bundle<'_> {
             false => command.iter().map(text).collect(),
         };
         args.extend(list(&self.container["args"]).iter().map(text));
+        let variables = self.variables()?;
+        let args: Vec<String> = args
+            .into_iter()
+            .map(|it| resolved(it, &variables))
+            .collect();
         let escalation = self.container["securityContext"]["allowPrivilegeEscalation"] != false;
-        Ok(
-            json!({"terminal": false, "args": args, "env": self.variables()?,
+        Ok(json!({"terminal": false, "args": args, "env": variables,
             "cwd": self.container["workingDir"].as_str().unwrap_or("/"),
             "user": {"uid": user, "gid": group, "additionalGids": more},
             "noNewPrivileges": !escalation,
             "capabilities": {"bounding": capabilities, "effective": capabilities,
-                "permitted": capabilities}}),
-        )
+                "permitted": capabilities}}))
     }
 
     fn capabilities(&self) -> Vec<String> {
@@ -255,6 +258,16 @@ impl Bundle<'_> {
             << bits;
         Ok(json!({"devices": devices, "memory": {"limit": bytes}}))
     }
+}
+
+/// A text with the values of the variables that it names as `$(NAME)`. An unknown one stays as it is.
+fn resolved(text: &str, variables: &[String]) -> String {
+    variables
+        .iter()
+        .filter_map(|it| it.split_once('='))
+        .fold(text.to_owned(), |text, (name, value)| {
+            text.replace(&format!("$({name})"), value)
+        })
 }
 
 fn words(text: &str) -> Vec<&str> {

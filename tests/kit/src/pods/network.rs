@@ -1,5 +1,6 @@
 //! The network of a Node's pods: a bridge on this computer, and a namespace with one address for each pod.
 
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,6 +51,12 @@ impl Network {
             server: "ip netns".to_owned(),
             reason: format!("{file}: {error}"),
         })?;
+        // Pods of one Node reach those of another.
+        let file = format!("/proc/sys/net/ipv4/conf/{name}/forwarding");
+        std::fs::write(&file, "1").map_err(|error| Skipped {
+            server: "ip netns".to_owned(),
+            reason: format!("{file}: {error}"),
+        })?;
         Ok(network)
     }
 
@@ -60,8 +67,12 @@ impl Network {
 
     /// Stands for the Service `kubernetes`: what connects to it is connected to the API server.
     pub(super) fn gateway(&self, port: u16) -> Result<()> {
-        let listener = TcpListener::bind((SERVICE, port)).context("the Service's address")?;
-        forward(listener, format!("127.0.0.1:{port}"));
+        match TcpListener::bind((SERVICE, port)) {
+            Ok(listener) => forward(listener, format!("127.0.0.1:{port}")),
+            // Another Node of this control plane has it, and its listener lives on.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error).context("the Service's address"),
+        }
         Ok(())
     }
 
