@@ -125,6 +125,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=platform=upstream",
             "--set=machineNamespace=*",
             "--set=clusterApiNamespace=*",
+            "--set=canaryNamespace=dormer-canary",
             "--set=ownHosts=true",
             "--set=join.bootstrapSecret=kube-system/token",
             "--set=nats.acceptLazySync=true",

@@ -10,6 +10,7 @@ pub(crate) mod ask;
 mod attacks;
 mod bookmarks;
 mod both;
+mod canary;
 mod chart;
 mod cloud_nodes;
 pub(crate) mod cluster;

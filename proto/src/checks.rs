@@ -26,8 +26,21 @@ listed! {
         DaemonSets = "daemonsets",
         /// It has been Ready for the pool's soak time without a break.
         Settled = "settled",
-        /// The API server gets a line of a pod's log from the kubelet. Only `dormer verify` checks it.
+        /// The API server gets a line of a pod's log from the kubelet. `dormer verify` checks it with any pod, a node that
+        /// joins with its canary.
         Logs = "logs",
+        /// The scheduler binds a canary pod to the node.
+        Canary = "canary",
+        /// The node gets the canary's image from its registry, and starts it.
+        ImagePull = "image-pull",
+        /// The node's kubelet reaches the canary by its address.
+        NodeToPod = "node-to-pod",
+        /// The canary connects to the address of the Service `kubernetes`.
+        ServiceIp = "service-ip",
+        /// The canary connects to that Service by its name.
+        ServiceDns = "service-dns",
+        /// A pod on a Linux node connects to the canary.
+        PodToPod = "pod-to-pod",
     }
 }
 
@@ -47,6 +60,12 @@ impl CheckName {
             Self::DaemonSets => "DaemonSetPodNotReady",
             Self::Settled => "NotSettled",
             Self::Logs => "NoLogs",
+            Self::Canary => "CanaryNotScheduled",
+            Self::ImagePull => "CanaryNotStarted",
+            Self::NodeToPod => "NoNodeToPod",
+            Self::ServiceIp => "NoServiceIp",
+            Self::ServiceDns => "NoServiceDns",
+            Self::PodToPod => "NoPodToPod",
         }
     }
 }
@@ -111,6 +130,9 @@ pub struct NodeExpectation {
     /// Windows build that a login to its host found (`10.0.20348`); `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os_build: Option<String>,
+    /// Image of its payload's canary; `None`: no canary is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
     /// How long it has to have been Ready, in milliseconds.
     pub soak_ms: u64,
 }

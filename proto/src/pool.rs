@@ -95,6 +95,9 @@ pub struct Terms {
     /// Release of its containerd (`2.1`); `None`: the manifest does not name it, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containerd: Option<String>,
+    /// Image of its canary; `None`: none, or an older watcher does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
     /// Windows builds that the profile with the cluster's settings is not for, each with the reason. An older watcher
     /// does not send it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

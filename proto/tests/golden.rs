@@ -178,6 +178,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         platforms: Vec::new(),
         kubelet: None,
         containerd: None,
+        canary: None,
         refused_builds: std::collections::BTreeMap::new(),
     };
     let pool = PoolSettings {

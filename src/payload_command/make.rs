@@ -62,6 +62,10 @@ pub(crate) struct Make {
     /// First day, UTC, on which no upgrade to it begins any more, such as 2027-03-01; new nodes still get it [default: never]
     #[arg(long, value_name = "DAY")]
     expires: Option<String>,
+    /// Image of agnhost that a new node has to run before it counts as joined, such as
+    /// registry.k8s.io/e2e-test-images/agnhost:2.63.0 [default: none]
+    #[arg(long, value_name = "IMAGE")]
+    canary: Option<String>,
     /// Built-in profile whose files it must have: openshift or upstream
     #[arg(long, value_name = "NAME", default_value = "openshift")]
     profile: String,
@@ -270,6 +274,7 @@ impl Make {
             platforms: self.platform.clone(),
             may_follow: self.may_follow.clone(),
             expires: self.expires.clone().unwrap_or_default(),
+            canary: self.canary.clone().unwrap_or_default(),
             files,
         };
         manifest

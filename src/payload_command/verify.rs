@@ -195,6 +195,7 @@ fn report(
         "platforms": manifest.platforms,
         "mayFollow": manifest.may_follow,
         "expires": manifest.expires,
+        "canary": manifest.canary,
         "hostFolder": manifest.folder(),
         "files": rows,
     })

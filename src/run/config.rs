@@ -71,6 +71,8 @@ pub struct Config {
     pub machine_namespace: Option<String>,
     /// Namespace of Cluster API's machines; `None`: all namespaces.
     pub cluster_api_namespace: Option<String>,
+    /// Namespace of canary pods; `None`: none is made.
+    pub canary_namespace: Option<String>,
     /// Name of the pool.
     pub pool: String,
     /// SSH private key for Windows hosts.
@@ -179,6 +181,7 @@ impl Config {
             namespace: all.namespace.unwrap_or_default(),
             machine_namespace: all.machine_namespace.filter(|name| name != "*"),
             cluster_api_namespace: all.cluster_api_namespace.filter(|name| name != "*"),
+            canary_namespace: all.canary_namespace,
             pool: all.pool.unwrap_or_default(),
             key,
             ssh_port: all.ssh_port.unwrap_or_default(),

@@ -34,6 +34,7 @@ fn any_role(config: &Config, client: &kube::Client) -> KubernetesExecutor {
         namespace: config.namespace.clone(),
         machines: config.machine_namespace.clone(),
         cluster_machines: config.cluster_api_namespace.clone(),
+        canaries: config.canary_namespace.clone(),
         ..config.join.clone()
     };
     KubernetesExecutor::new(client.clone(), settings)

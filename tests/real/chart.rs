@@ -85,6 +85,7 @@ async fn every_object_passes_strict_validation() {
     site.world.namespace(&home).await;
     // What is applied without effect makes no namespace.
     site.world.namespace(&format!("{home}-join")).await;
+    site.world.namespace("dormer-canary").await;
     monitoring_kinds(&site.world).await;
     for (variant, arguments) in VARIANTS {
         let text = rendered(&helm, &home, arguments).replace(

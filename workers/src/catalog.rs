@@ -347,6 +347,7 @@ impl Installed for Catalog {
             containerd: Some(containerd).filter(|it| !it.is_empty()),
             platforms: found.manifest.platforms.clone(),
             expired: inner.expired(&found.manifest),
+            canary: Some(found.manifest.canary.clone()).filter(|it| !it.is_empty()),
         })
     }
 

@@ -108,6 +108,8 @@ pub struct Edges {
     pub platforms: Vec<String>,
     /// Why no upgrade to it begins any more, if it has expired.
     pub expired: Option<String>,
+    /// Image of its canary, where the manifest names it.
+    pub canary: Option<String>,
 }
 
 /// Minor versions of the API servers that answered lately.
@@ -310,6 +312,7 @@ impl PoolSpec {
             platforms: edges.platforms,
             kubelet: edges.kubelet,
             containerd: edges.containerd,
+            canary: edges.canary,
             refused_builds: installed.refused_builds(&self.profile, payload),
         }
     }

@@ -18,6 +18,7 @@ fn checked() -> PoolSettings {
     let terms = Terms {
         kubelet: Some(33),
         containerd: Some("2.1".into()),
+        canary: Some("agnhost:2.63.0".into()),
         ..Terms::default()
     };
     PoolSettings {
@@ -73,6 +74,7 @@ fn it_joins_once_no_check_fails_and_one_that_cannot_be_made_holds_nothing() {
     let expect = expect.expect("what it has to pass");
     assert_eq!(expect.kubelet_minor, Some(33));
     assert_eq!(expect.containerd.as_deref(), Some("2.1"));
+    assert_eq!(expect.canary.as_deref(), Some("agnhost:2.63.0"));
     assert!(expect.os_build.is_some());
     assert_eq!(expect.soak_ms, checked().soak_ms);
     let missing = all_but(CheckName::Certificate, CheckResult::Failed);
@@ -103,6 +105,8 @@ fn what_fails_for_half_an_hour_fails_the_join_with_its_own_code() {
         (CheckName::Build, "WrongBuild"),
         (CheckName::Runtime, "WrongContainerd"),
         (CheckName::Settled, "NotSettled"),
+        (CheckName::ServiceDns, "NoServiceDns"),
+        (CheckName::PodToPod, "NoPodToPod"),
     ] {
         let mut story = soaked(checked());
         story.done("mark-node", all_but(name, CheckResult::Failed));

@@ -132,6 +132,9 @@ capabilities:
 {{- with .Values.clusterApiNamespace }}
 - --cluster-api-namespace={{ . }}
 {{- end }}
+{{- with .Values.canaryNamespace }}
+- --canary-namespace={{ . }}
+{{- end }}
 {{- if ne $role "approver" }}
 - --private-key-secret={{ .Values.privateKeySecret }}
 - --ssh-port={{ .Values.sshPort }}

@@ -20,6 +20,8 @@ pub const CONTAINERD_UNNAMED: Release = Release::new(1, 7);
 pub const PAYLOAD_FILES_MAX: usize = 500;
 /// Most versions that one payload may follow.
 pub const MAY_FOLLOW_MAX: usize = 32;
+/// Most characters of the name of an image.
+const IMAGE_MAX: usize = 512;
 /// Largest file of a payload, in bytes.
 pub const PAYLOAD_FILE_BYTES_MAX: u64 = 2 << 30;
 
@@ -47,6 +49,10 @@ pub struct Manifest {
     /// repairs get it also afterwards.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub expires: String,
+    /// Image of agnhost, Kubernetes' own program for tests, which a new node has to run before it counts as joined. Empty:
+    /// no canary is made.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub canary: String,
     pub files: Vec<PayloadFile>,
 }
 
@@ -102,6 +108,13 @@ impl Manifest {
         if !self.expires.is_empty() && !is_day(&self.expires) {
             let reason = format!("`{}` is not a day such as 2027-03-01", self.expires);
             found.push(Problem::new("expires", reason));
+        }
+        if !self.canary.is_empty() && !is_image(&self.canary) {
+            let reason = format!(
+                "`{}` is not an image with a tag or a digest, such as registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+                self.canary
+            );
+            found.push(Problem::new("canary", reason));
         }
         for (n, version) in self.may_follow.iter().enumerate() {
             check_version(version, &format!("may_follow[{n}]"), &mut found);
@@ -207,6 +220,16 @@ impl Manifest {
             .any(|build| build == windows_build)
             && (self.platforms.is_empty() || self.platforms.iter().any(|p| p == platform))
     }
+}
+
+/// Whether a text can be an image with a tag or a digest.
+fn is_image(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@[]".contains(c);
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let named = last
+        .split_once([':', '@'])
+        .is_some_and(|(name, rest)| !name.is_empty() && !rest.is_empty());
+    named && text.len() <= IMAGE_MAX && text.chars().all(plain)
 }
 
 /// Whether a text is a day of the calendar in the form `2027-03-01`.

@@ -20,6 +20,7 @@ fn manifest() -> Manifest {
         platforms: vec![],
         may_follow: vec!["10.22.1".into()],
         expires: String::new(),
+        canary: String::new(),
         files: vec![file("kubelet.exe"), file("containerd.exe")],
     }
 }
@@ -42,7 +43,7 @@ fn a_manifest_survives_yaml() {
 #[test]
 fn a_bad_manifest_is_refused_with_location_and_reason() {
     type Change = fn(&mut Manifest);
-    let table: [(Change, &str); 13] = [
+    let table: [(Change, &str); 16] = [
         (
             |m| m.version = "eleven".into(),
             "version: `eleven` is not a version",
@@ -74,6 +75,18 @@ fn a_bad_manifest_is_refused_with_location_and_reason() {
         (
             |m| m.expires = "+027-03-01".into(),
             "expires: `+027-03-01` is not a day",
+        ),
+        (
+            |m| m.canary = "agnhost".into(),
+            "canary: `agnhost` is not an image with a tag or a digest",
+        ),
+        (
+            |m| m.canary = "registry:5000/agnhost".into(),
+            "canary: `registry:5000/agnhost` is not",
+        ),
+        (
+            |m| m.canary = "agnhost:1 --privileged".into(),
+            "canary: `agnhost:1 --privileged` is not",
         ),
         (
             |m| m.files[1].name = "kubelet.exe".into(),
@@ -186,4 +199,19 @@ fn order_does_not_count_and_content_does() {
     assert!(manifest().folder().starts_with("11.0.0-"));
     turned.files[0].sha256 = "ab".repeat(32);
     assert_ne!(turned.folder(), manifest().folder());
+}
+
+#[test]
+fn a_canary_is_an_image_with_a_tag_or_a_digest() {
+    for image in [
+        "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+        "registry:5000/mirror/agnhost:2.63.0",
+        "agnhost@sha256:0123",
+    ] {
+        let mut manifest = manifest();
+        manifest.canary = image.into();
+        manifest.check().expect(image);
+        let text = yaml::to_string(&manifest).expect("YAML");
+        assert_eq!(Manifest::parse(&text), Ok(manifest));
+    }
 }

@@ -60,6 +60,8 @@ pub struct Settings {
     pub machines: Option<String>,
     /// Namespace of Cluster API's machines; `None`: all.
     pub cluster_machines: Option<String>,
+    /// Namespace of canary pods; `None`: none is made.
+    pub canaries: Option<String>,
 }
 
 impl Default for Settings {
@@ -81,6 +83,7 @@ impl Default for Settings {
             namespace: "dormer".into(),
             machines: Some("openshift-machine-api".into()),
             cluster_machines: Some("openshift-cluster-api".into()),
+            canaries: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod api;
 mod authorities;
+mod canary;
 pub mod changing;
 pub mod cloud_token;
 mod cluster;

@@ -65,7 +65,14 @@ impl KubernetesExecutor {
             pods: self.pods_of(&name).await.map_err(|failure| failure.message),
             kubelet: self.presented(&live.node).await,
         };
-        judge(&read, expect)
+        let mut checks = judge(&read, expect);
+        // It would only repeat what these say.
+        if let Some(image) = &expect.canary
+            && !checks.iter().any(NodeCheck::failed)
+        {
+            checks.extend(self.canary(&live.node, image).await);
+        }
+        checks
     }
 
     /// Checks a Node at a person's wish, by its name.
@@ -98,12 +105,15 @@ impl KubernetesExecutor {
             kubelet: self.presented(&live.node).await,
         };
         let mut checks = judge(&read, expect);
-        checks.push(checked(CheckName::Logs, logs));
+        match &expect.canary {
+            Some(image) => checks.extend(self.canary(&live.node, image).await),
+            None => checks.push(checked(CheckName::Logs, logs)),
+        }
         Ok(checks)
     }
 
     /// Requests one line of a pod's log through the API server.
-    async fn logs(&self, pods: &[Pod]) -> Checked {
+    pub(super) async fn logs(&self, pods: &[Pod]) -> Checked {
         let runs = |pod: &&Pod| {
             let status = pod.status.as_ref();
             status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
@@ -221,9 +231,9 @@ pub(super) fn judge(read: &NodeReading<'_>, expect: &NodeExpectation) -> Vec<Nod
 }
 
 /// Result of a check: passed, with the finding; failed; or not checked.
-type Checked = Result<String, (CheckResult, String)>;
+pub(super) type Checked = Result<String, (CheckResult, String)>;
 
-fn checked(check: CheckName, result: Checked) -> NodeCheck {
+pub(super) fn checked(check: CheckName, result: Checked) -> NodeCheck {
     let (result, said) = match result {
         Ok(said) => (CheckResult::Ok, said),
         Err(found) => found,
@@ -235,11 +245,11 @@ fn checked(check: CheckName, result: Checked) -> NodeCheck {
     }
 }
 
-fn failed(said: impl Into<String>) -> Checked {
+pub(super) fn failed(said: impl Into<String>) -> Checked {
     Err((CheckResult::Failed, said.into()))
 }
 
-fn not_checked(why: impl Into<String>) -> Checked {
+pub(super) fn not_checked(why: impl Into<String>) -> Checked {
     Err((CheckResult::NotChecked, why.into()))
 }
 

@@ -46,6 +46,7 @@ fn healthy() -> World {
             kubelet_minor: Some(33),
             containerd: Some("2.1".into()),
             os_build: Some("10.0.20348".into()),
+            canary: None,
             soak_ms: 30_000,
         },
     }

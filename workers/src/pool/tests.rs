@@ -32,6 +32,7 @@ impl Installed for Newest {
             may_follow,
             kubelet: Some(34),
             containerd: None,
+            canary: (payload == "p2").then(|| "agnhost:2.63.0".to_owned()),
             platforms: vec!["aws".into()],
             expired: (payload == "p2").then(|| "p2 has expired".to_owned()),
         })
@@ -61,6 +62,7 @@ fn a_payload_comes_with_its_terms() {
     );
     assert_eq!((plain.back_from, plain.skew), (None, None));
     assert_eq!(plain.expired.as_deref(), Some("p2 has expired"));
+    assert_eq!(plain.canary.as_deref(), Some("agnhost:2.63.0"));
     let older = terms(json!({"payload": "p1"}), None).expect("accepted");
     assert!(older.installed.is_empty(), "p0 is not installed");
     let back = json!({"payload": "p1", "rollbackFrom": "p2"});

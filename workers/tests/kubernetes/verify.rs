@@ -24,6 +24,7 @@ fn expect() -> NodeExpectation {
         kubelet_minor: Some(33),
         containerd: None,
         os_build: Some("10.0.20348".into()),
+        canary: None,
         soak_ms: 0,
     }
 }

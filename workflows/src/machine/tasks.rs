@@ -219,6 +219,7 @@ impl Draft<'_> {
         NodeExpectation {
             kubelet_minor: terms.and_then(|terms| terms.kubelet),
             containerd: terms.and_then(|terms| terms.containerd.clone()),
+            canary: terms.and_then(|terms| terms.canary.clone()),
             os_build: build.filter(|build| !build.is_empty()),
             soak_ms: pool.map_or(0, |pool| pool.soak_ms),
         }

@@ -339,6 +339,22 @@ const CURES: &[(&[&str], Cure)] = &[
         ),
     ),
     (
+        &["CanaryNotScheduled", "CanaryNotStarted"],
+        cured(
+            MendNode,
+            "See what the canary pod lacks: kubectl describe pod canary-NODE in the namespace of --canary-namespace. The node \
+             has to get the image that `canary` of payload.yaml names, from its registry or a mirror of it",
+        ),
+    ),
+    (
+        &["NoNodeToPod", "NoServiceIp", "NoServiceDns", "NoPodToPod"],
+        cured(
+            MendNode,
+            "Check the node's network: the CNI's and kube-proxy's logs on the host, and the networks and endpoints of HNS. The \
+             pod canary-NODE in the namespace of --canary-namespace tries on: kubectl describe pod shows its latest error",
+        ),
+    ),
+    (
         &["NodeCheckFailed", "NoLogs"],
         cured(
             MendNode,
