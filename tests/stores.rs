@@ -110,6 +110,13 @@ fn stored_types(folder: &str, text: &str) -> Vec<String> {
             (Some("}"), Some(_)) if line == "}" => types.extend(open.take()),
             (Some(word), Some(open)) if word.starts_with(char::is_alphabetic) => {
                 *open += &format!(" {word}");
+                // A variant on one line: the names of its fields.
+                let inside = line.split_once('{').and_then(|(_, it)| it.split_once('}'));
+                for field in inside.map_or("", |(it, _)| it).split(',') {
+                    if let Some((name, _)) = field.split_once(':') {
+                        *open += &format!(" {}", name.trim());
+                    }
+                }
             }
             (Some("#[serde"), Some(open)) => {
                 *open += &format!(" {}", line.trim());
