@@ -39,6 +39,10 @@ use std::{collections::BTreeMap, ops::Deref};
 const LACKING: &str = "something that dormer itself lacks";
 
 /// View of a machine at the time `now`. `None`: the run is not a machine's.
+#[expect(
+    clippy::too_many_lines,
+    reason = "a line for each field, so that none is forgotten"
+)]
 pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine> {
     let state = run.state.machine()?;
     let View {

@@ -61,7 +61,7 @@ fn attempts<'a>(ours: &[&'a RemoteCommand]) -> Vec<Alike<'a>> {
     let mut found: Vec<Alike<'_>> = Vec::new();
     for mut commands in all {
         commands.sort_by_key(|it| std::cmp::Reverse((it.at, it.number)));
-        let oldest = u64::from(commands[0].attempt.0);
+        let oldest = commands[0].attempt.0;
         match found.last_mut() {
             Some(newer) if ends(&newer.commands) == ends(&commands) => newer.oldest = oldest,
             _ => found.push(Alike { commands, oldest }),
@@ -71,10 +71,7 @@ fn attempts<'a>(ours: &[&'a RemoteCommand]) -> Vec<Alike<'a>> {
 }
 
 fn attempts_alike(alike: &Alike<'_>) -> Markup {
-    let newest = alike
-        .commands
-        .first()
-        .map_or(0, |it| u64::from(it.attempt.0));
+    let newest = alike.commands.first().map_or(0, |it| it.attempt.0);
     html! {
         @if alike.oldest < newest {
             p.quiet { "Attempts " (alike.oldest) " to " (newest) " ended alike; this is the last of them:" }
@@ -232,7 +229,7 @@ mod tests {
         let tries: Vec<RemoteCommand> = (1..=60)
             .map(|attempt| RemoteCommand {
                 attempt: Attempt(attempt),
-                ..command(9, 2_000 + u64::from(attempt), "exit 5", "no room")
+                ..command(9, 2_000 + attempt, "exit 5", "no room")
             })
             .collect();
         let many = section("win-a", &tries, &[]).into_string();

@@ -234,9 +234,9 @@ fn upstream(key: &SshKey) -> Survey {
     }
 }
 
-type Cluster = fn(&SshKey) -> Survey;
+type Installation = fn(&SshKey) -> Survey;
 
-const CLUSTERS: &[(&str, KeyKind, Cluster)] = &[
+const CLUSTERS: &[(&str, KeyKind, Installation)] = &[
     ("OpenShift 4.20 on AWS", KeyKind::Ed25519, healthy),
     ("OpenShift 4.21 on Azure", KeyKind::Ecdsa(384), azure),
     ("OpenShift 4.22 on vSphere", KeyKind::Ed25519, vsphere),

@@ -5,8 +5,9 @@ use super::{
     credit::Source,
     link::Link,
     old_inbox,
-    requests::{Lost, PARTITION_EXPIRES, Requests, TIMERS_EXPIRE, Wanted},
+    requests::{Lost, Requests, TIMERS_EXPIRE, Wanted},
     share::{Rank, Ranks},
+    silent::PARTITION_EXPIRES,
     unacked::{CLAIM, Key, UnackedMessages},
 };
 use async_nats::jetstream::{
@@ -333,7 +334,7 @@ fn is_taken(error: &ConsumerError) -> bool {
             ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE | ErrorCode::CONSUMER_WQ_MULTIPLE_UNFILTERED))
 }
 
-/// End of a pull.
+/// Why a pull ended, and what it brought.
 #[derive(Debug, Clone, Copy, Default)]
 struct PullEnd {
     /// Whether it delivered anything.

@@ -30,8 +30,6 @@ const API: &str = "$JS.API";
 /// `server/consumer.go`, `processNextMsgRequest`: "Priority Group missing"), and a work queue takes no second consumer for
 /// the same subjects.
 pub(super) const TIMERS_EXPIRE: Duration = Duration::from_secs(4);
-/// Time after which a request for a partition's messages ends. A frozen engine's is passed over: see [`super::share`].
-pub(super) const PARTITION_EXPIRES: Duration = Duration::from_secs(120);
 /// Bytes of one request, if the server allows no larger messages.
 const BYTES_MAX: usize = 2 << 20;
 /// Bytes that the server counts beside those of the body: subjects and headers.
@@ -82,12 +80,12 @@ pub(super) struct Requests {
     wanted: Wanted,
     inbox: String,
     answers: Subscriber,
-    open: Open,
+    open: OpenRequests,
 }
 
 /// Messages that are requested and have not come.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Open {
+struct OpenRequests {
     messages: usize,
     /// Number of the last request.
     last: u64,
@@ -95,7 +93,7 @@ struct Open {
     newest: VecDeque<(u64, usize)>,
 }
 
-impl Open {
+impl OpenRequests {
     /// Adds a request. The answer is its number.
     fn add(&mut self, messages: usize) -> u64 {
         self.messages += messages;
@@ -143,7 +141,7 @@ impl Requests {
             wanted,
             inbox,
             answers,
-            open: Open::default(),
+            open: OpenRequests::default(),
         })
     }
 
@@ -303,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_a_gone_leader_had_is_not_open_and_what_its_successor_has_is() {
-        let mut open = Open::default();
+        let mut open = OpenRequests::default();
         assert_eq!((open.add(16), open.add(8)), (1, 2));
         assert_eq!(open.take(10), 10);
         // Each request that is gone is told.
@@ -326,7 +324,7 @@ mod tests {
 
     #[test]
     fn requests_whose_messages_have_come_are_forgotten() {
-        let mut open = Open::default();
+        let mut open = OpenRequests::default();
         for _ in 0..1_000 {
             open.add(16);
             assert_eq!(open.take(16), 16);

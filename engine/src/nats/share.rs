@@ -17,7 +17,7 @@
 
 use super::{
     link::Link,
-    silent::{Passed, Priority, STANDS_BY, SilentBeat, SilentEngines, reader_priority},
+    silent::{Live, Passed, Priority, STANDS_BY, SilentBeat, SilentEngines, reader_priority},
 };
 use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{address::Origin, id::hash64};
@@ -110,9 +110,6 @@ impl Latest {
         }
     }
 }
-
-/// Engines that live, this one included, each with the partitions that it yields.
-pub(super) type Live = BTreeMap<u64, BTreeSet<u64>>;
 
 /// Ranks of an engine that does not know the others yet.
 pub(super) fn in_reserve(partitions: u64) -> Ranks {

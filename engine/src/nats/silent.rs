@@ -5,10 +5,18 @@
 //! each other of silent ones with each heartbeat: one that begins later passes them too, and one that takes over from a
 //! successor knows how low that one's priority was.
 
-use super::{requests::PARTITION_EXPIRES, share::Live};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio::time::Instant;
+
+/// Time after which a request for a partition's messages ends.
+pub(super) const PARTITION_EXPIRES: Duration = Duration::from_secs(120);
+
+/// Engines that live, this one included, each with the partitions that it yields.
+pub(super) type Live = BTreeMap<u64, BTreeSet<u64>>;
 
 /// Priority of requests: the server serves the lowest number first (NATS ADR-42, `prioritized`), from 0 to 9.
 pub(super) type Priority = u8;
@@ -46,7 +54,7 @@ pub(super) struct SilentBeat {
     read: Passed,
 }
 
-/// Silent engine.
+/// What an engine that fell silent may still have open.
 #[derive(Debug, PartialEq, Eq)]
 struct SilentEngine {
     /// Time at which its last requests expire.
@@ -65,7 +73,7 @@ impl SilentEngines {
         self.insert(engine, SilentEngine { until, read });
     }
 
-    /// An engine that begins and hears of no other may follow one that is frozen.
+    /// An engine that begins and knows of no other may follow one that is frozen.
     pub(super) fn note_unknown(&mut self, partitions: u64, now: Instant) {
         let read = (0..partitions).map(|partition| (partition, READS));
         self.note(UNKNOWN, read.collect(), now);
@@ -147,7 +155,6 @@ impl SilentEngines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn live(engines: &[u64]) -> Live {
         engines

@@ -4,7 +4,7 @@ use dormer_profile::answer::{Address, Facts, FailureCode, FeatureState};
 
 use crate::{
     items::{feature, network::live_interfaces},
-    ops::{Host, ServiceStatus, ServiceStatusRead, SystemRead, VolumeSpace},
+    ops::{Host, ServiceStatusRead, SystemRead, VolumeSpace},
     pending::{TCPIP, names, servicing_waits},
     problem::{Doing as _, Result},
     session::Session,
@@ -58,10 +58,10 @@ pub(crate) async fn read<H: Host>(
         addresses,
         node_ip,
         free_bytes: space.free,
-        defender: service_pid(host, "WinDefend").await? != 0,
-        docker: service(host, "docker").await?.is_some(),
+        defender: service_pid(host, "WinDefend").await?.unwrap_or(0) != 0,
+        docker: service_pid(host, "docker").await?.is_some(),
         last: host.last().await?,
-        hns_pid: service_pid(host, "hns").await?,
+        hns_pid: service_pid(host, "hns").await?.unwrap_or(0),
     })
 }
 
@@ -97,15 +97,10 @@ async fn containers<H: Host>(host: &mut Session<H>) -> FeatureState {
 }
 
 /// The process of a service; 0 where there is none.
-/// Process id of a service; 0: it does not run, or there is none.
-async fn service_pid<H: Host>(host: &mut Session<H>, name: &str) -> Result<u32> {
-    Ok(service(host, name).await?.map_or(0, |status| status.pid))
-}
-
-/// Status of a service; `None`: there is none.
-async fn service<H: Host>(host: &mut Session<H>, name: &str) -> Result<Option<ServiceStatus>> {
+/// Process id of a service, 0 if it does not run. `None`: there is none.
+async fn service_pid<H: Host>(host: &mut Session<H>, name: &str) -> Result<Option<u32>> {
     match host.ask(ServiceStatusRead { name: name.into() }).await {
-        Ok(status) => Ok(Some(status)),
+        Ok(status) => Ok(Some(status.pid)),
         Err(error) if error.number() == 1060 => Ok(None),
         Err(error) => {
             Err(error).doing(FailureCode::Other, || format!("look at the service {name}"))

@@ -166,7 +166,8 @@ fn a_pod_of_another_node_image_or_canary_is_made_again() {
         of.outdated(&read(pod))
     };
     assert_eq!(changed(&|_| ()), None);
-    let again: [(&dyn Fn(&mut Value), &str); 4] = [
+    type Change<'a> = &'a dyn Fn(&mut Value);
+    let again: [(Change<'_>, &str); 4] = [
         (
             &|pod| pod["metadata"]["ownerReferences"][0]["uid"] = "node-0".into(),
             "earlier Node",
