@@ -36,6 +36,12 @@ pub(crate) async fn read<H: Host>(
         .registry_text(r"SOFTWARE\OpenSSH", "DefaultShell")
         .await?;
     let reboot_pending = servicing_waits(host).await? || hostname_pending.is_some();
+    // One place that waits is smaller in the program than three.
+    let mut pids = [None; 3];
+    for (pid, name) in pids.iter_mut().zip(["WinDefend", "docker", "hns"]) {
+        *pid = service_pid(host, name).await?;
+    }
+    let [defender, docker, hns] = pids;
     Ok(Facts {
         os_build: format!("{major}.{minor}.{build}"),
         // Today's fact is WMI's caption, which begins so.
@@ -58,10 +64,10 @@ pub(crate) async fn read<H: Host>(
         addresses,
         node_ip,
         free_bytes: space.free,
-        defender: service_pid(host, "WinDefend").await?.unwrap_or(0) != 0,
-        docker: service_pid(host, "docker").await?.is_some(),
+        defender: defender.unwrap_or(0) != 0,
+        docker: docker.is_some(),
         last: host.last().await?,
-        hns_pid: service_pid(host, "hns").await?.unwrap_or(0),
+        hns_pid: hns.unwrap_or(0),
     })
 }
 
