@@ -25,7 +25,7 @@ pub(crate) fn to_stderr(usual: &str, format: Format) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_ansi(coloured)
-        // A log that nobody reads any more must not end the process: the message about it could not be printed either.
+        // A log without a reader must not end the process: the message about it could not be printed either.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     match format {

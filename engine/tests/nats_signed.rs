@@ -197,7 +197,7 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
     }
 }
 
-/// As without a leader of the dead letters' stream: nobody acknowledges a note.
+/// As without a leader of the dead letters' stream: no note is acknowledged.
 #[tokio::test]
 async fn refused_messages_whose_notes_get_no_answer_hold_up_no_other() {
     let server = started!(NatsServer::start(NatsOptions::default()));

@@ -282,7 +282,7 @@ async fn consumer(
     link.js.create_consumer_on_stream(config, stream).await
 }
 
-/// Makes the consumer of a partition. Without a leader of the cluster nobody answers, and a repeat comes sooner to the
+/// Makes the consumer of a partition. Without a leader of the cluster there is no answer, and a repeat comes sooner to the
 /// next leader than the longest wait for an answer.
 struct ConsumerMaker {
     answer_max: Duration,

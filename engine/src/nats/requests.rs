@@ -5,7 +5,7 @@
 //!
 //! Each request has a subject of its own for its answers. The servers of a consumer keep them as a set, and a new leader
 //! tells each of them that the request is gone. With one for all, the end of one request takes the others out of the set,
-//! and nobody tells that they are gone (nats-server 2.12, `server/consumer.go`, `checkPendingRequests`).
+//! and the server does not say that they are gone (nats-server 2.12, `server/consumer.go`, `checkPendingRequests`).
 
 use super::{
     credit::Source,
@@ -215,7 +215,7 @@ impl Requests {
         None
     }
 
-    /// Takes the open requests for gone. What comes of them all the same is passed on.
+    /// Takes the open requests for gone. Messages that still come of them are passed on.
     pub(super) fn forget(&mut self) {
         self.ended(self.open.messages);
     }
@@ -272,7 +272,7 @@ impl Requests {
     }
 }
 
-/// End of requests by this answer to one. Without a consumer, and without its leader, nobody answers.
+/// End of requests by this answer to one. Without a consumer, and without its leader, there is no answer.
 fn lost(status: StatusCode, text: &str) -> Lost {
     let why = format!("{status} {text}");
     match status {

@@ -23,21 +23,21 @@ pub(super) type Priority = u8;
 
 /// Priority of an engine that stands by.
 pub(super) const STANDS_BY: Priority = 9;
-/// Priority of an engine that reads a partition which nobody read who fell silent. Eight engines may fall silent one after
-/// the other, while the requests of the first one are open, before two have the same priority.
+/// Priority of an engine that reads a partition, while no earlier reader of it fell silent. Eight engines may fall silent
+/// one after the other, while the requests of the first one are open, before two have the same priority.
 pub(super) const READS: Priority = 8;
 /// Difference below which another engine's word of a silent one changes no time: on its way the word becomes old, and
 /// would keep itself alive.
 const HEARSAY: Duration = Duration::from_secs(3);
 /// Most engines that are remembered.
 const SILENT_MAX: usize = 64;
-/// In the place of engines that nobody knows any more.
+/// In the place of engines that no living one knows.
 const UNKNOWN: u64 = 0;
 
-/// Partitions with the priority of requests that may be open and that nobody reads.
+/// Partitions with the priority of requests that may be open and have no living reader.
 pub(super) type Passed = BTreeMap<u64, Priority>;
 
-/// Priority of the reader of a partition, served before requests that nobody reads.
+/// Priority of the reader of a partition, served before requests without a living reader.
 pub(super) fn reader_priority(passed: &Passed, partition: u64) -> Priority {
     let passed = passed.get(&partition);
     passed.map_or(READS, |priority| priority.saturating_sub(1))
@@ -127,13 +127,13 @@ impl SilentEngines {
         said.collect()
     }
 
-    /// Partitions with the lowest priority of open requests that nobody reads. Those of an engine that lives are read.
+    /// Partitions with the lowest priority of open requests without a living reader.
     pub(super) fn passed(&self, live: &Live, now: Instant) -> Passed {
         self.lowest(live, |it| it.until > now)
     }
 
-    /// As [`SilentEngines::passed`], with the requests that expired lately: whoever was served before them may still have
-    /// requests open with the priority of that time.
+    /// As [`SilentEngines::passed`], with the requests that expired lately: an engine that was served before them may
+    /// still have requests open with the priority of that time.
     pub(super) fn passed_lately(&self, live: &Live, now: Instant) -> Passed {
         self.lowest(live, |it| it.until + PARTITION_EXPIRES > now)
     }
@@ -227,7 +227,7 @@ mod tests {
     fn an_engine_that_lives_is_not_passed() {
         let now = Instant::now();
         let mut silent = SilentEngines::default();
-        // As an engine says that was frozen itself, and has heard of nobody since.
+        // As an engine says that was frozen itself, and has received no heartbeat since.
         silent.note(2, read(READS), now);
         assert_eq!(silent.passed(&live(&[2, 9]), now), Passed::new());
         assert_eq!(silent.passed(&live(&[9]), now), read(READS));

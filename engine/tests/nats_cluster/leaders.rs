@@ -179,7 +179,7 @@ async fn partitions_whose_consumers_lose_their_leader_are_read_soon_by_one_engin
     let mut sent = BTreeSet::new();
     while sent.is_empty() {
         number += 1;
-        // Until the stream itself has a leader again, nobody can send.
+        // Until the stream itself has a leader again, no message can be sent.
         if put(number).await.is_ok() {
             let messages = runs
                 .iter()
