@@ -15,7 +15,9 @@ const PRIVATE: &[(&[&str], &str)] = &[
         "timer due, alarm, fire",
     ),
     (
-        &["bury", "buries", "buried", "burying"],
+        &[
+            "bury", "buries", "buried", "burying", "unbury", "unburies", "unburied",
+        ],
         "dead-letter, forget",
     ),
     (

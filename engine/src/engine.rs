@@ -94,7 +94,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     let known = Arc::new(KnownNotes::default());
     // Without an answer the watch over the quarantine reads them later.
     let noted = tokio::time::timeout(ASK_AGAIN_AFTER, known.refresh(ports.as_ref())).await;
-    tracing::debug!(?noted, "the notes about quarantined runs");
+    tracing::debug!(?noted, "read the notes about quarantined runs");
     // A shard whose store does not answer must not hold up the intake of the others.
     let mailbox = ports.inbox().held_max().unwrap_or(0);
     let mailbox = mailbox.max(options.batch_max * 2);
@@ -299,7 +299,7 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
         };
         let (expired, others): (Vec<Head>, Vec<Head>) = heads.into_iter().partition(is_expired);
         // An append without an answer may land when the message that led to it is gone. Its deadline leads to the run.
-        // Without a deadline nothing else does, and its signals wait: who has ended gets no more facts.
+        // Without a deadline nothing else does, and its signals wait: a run that has ended gets no more facts.
         let waits = |head: &Head| match head.deadline {
             Some(deadline) => deadline <= overdue,
             None => !head.quiet,

@@ -345,7 +345,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// Tells the observer. A panic of it changes nothing: it decides nothing.
     fn notify(&self, notify: impl FnOnce(&E)) {
         if let Err(fault) = guarded("the observer", || notify(&self.observer)) {
-            tracing::error!(why = fault.why, "what an engine did is not observed");
+            tracing::error!(
+                why = fault.why,
+                "the observer panicked; metrics and logs lack this step"
+            );
         }
     }
 

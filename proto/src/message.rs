@@ -140,14 +140,14 @@ impl Failure {
 
 /// Cuts `text` to [`REASON_BYTES_MAX`] bytes at a character boundary.
 #[must_use]
-pub fn cut(mut text: String) -> String {
-    if text.len() > REASON_BYTES_MAX {
-        let end = (0..=REASON_BYTES_MAX)
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0);
-        text.truncate(end);
-    }
+pub fn cut(text: String) -> String {
+    cut_to(text, REASON_BYTES_MAX)
+}
+
+/// Cuts `text` to `max` bytes at a character boundary.
+#[must_use]
+pub fn cut_to(mut text: String, max: usize) -> String {
+    text.truncate(text.floor_char_boundary(max));
     text
 }
 

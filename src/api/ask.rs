@@ -205,11 +205,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
 /// User name, cut at [`NAME_BYTES_MAX`].
 fn shortened(name: &str) -> String {
-    let mut end = name.len().min(NAME_BYTES_MAX);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name[..end].to_owned()
+    name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
 /// Rejects cross-site requests. The browser of a foreign page sends JSON only after a CORS preflight.

@@ -76,7 +76,9 @@ impl Payloads {
             match polled.await {
                 Ok(payloads) => self = payloads,
                 Err(error) => {
-                    tracing::error!("payloads that come from now on are not seen: {error}");
+                    tracing::error!(
+                        "the search for new payloads ended: restart dormer to install one: {error}"
+                    );
                     return;
                 }
             }

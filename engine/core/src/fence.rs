@@ -2,7 +2,7 @@
 
 use crate::{
     record::HistoryEvent,
-    run::{FACTS_MAX, OUTBOX_MAX, Run, TaskKey, TaskPhase},
+    run::{FACTS_MAX, FactMark, OUTBOX_MAX, Run, TaskKey, TaskPhase},
     unfenced::{Fence, enforced},
     workflow::{InboxMessageOf, Workflow},
 };
@@ -211,8 +211,10 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
             return FenceResult::Not(Offer::dropped(Dropped::Equal));
         }
         Some(_) => {}
-        None if digest == 0 => return FenceResult::Not(Offer::dropped(Dropped::Equal)),
-        None if run.facts.len() >= FACTS_MAX && run.facts.values().all(|m| m.digest != 0) => {
+        None if digest == FactMark::GONE => {
+            return FenceResult::Not(Offer::dropped(Dropped::Equal));
+        }
+        None if run.facts.len() >= FACTS_MAX && !run.facts.values().any(FactMark::is_gone) => {
             return FenceResult::Not(Offer::dropped(Dropped::TooManyFacts));
         }
         None => {}
@@ -270,12 +272,9 @@ fn resets_ended<W: Workflow>(run: &Run<W>, request: &Request<W::Signal>) -> bool
     run.closed.is_some() && reset && W::resets_ended(&run.state)
 }
 
-/// Digest of an object that is gone.
-pub(crate) const GONE: u64 = 0;
-
-/// Hash of an encoded fact; [`GONE`] if there is none.
+/// Hash of an encoded fact; [`FactMark::GONE`] if there is none.
 pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
-    fact.map_or(0, |fact| {
+    fact.map_or(FactMark::GONE, |fact| {
         rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1))
     })
 }

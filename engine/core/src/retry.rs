@@ -52,7 +52,8 @@ impl RetryPolicy {
             .saturating_mul(1 << doublings)
             .min(self.delay_ms_max);
         let noise = hash64(format!("{task}#{attempt}").as_bytes());
-        full - (full / 2) * (noise % 1_000) / 1_000
+        let jitter = u128::from(full / 2) * u128::from(noise % 1_000) / 1_000;
+        full - u64::try_from(jitter).unwrap_or(full / 2)
     }
 }
 
@@ -101,9 +102,12 @@ mod tests {
         };
         let policy = RetryPolicy {
             first_ms: u64::MAX,
-            delay_ms_max: u64::MAX / 1_000,
+            delay_ms_max: u64::MAX,
             ..RetryPolicy::PROMPT
         };
-        let _ = policy.delay_ms(&task, Attempt(u64::MAX));
+        for attempt in [1, 2, u64::MAX] {
+            let delay = policy.delay_ms(&task, Attempt(attempt));
+            assert!(delay >= u64::MAX / 2, "attempt {attempt}: {delay}");
+        }
     }
 }

@@ -171,8 +171,19 @@ pub struct Entered {
 pub struct FactMark {
     /// Version of the observation.
     pub version: Version,
-    /// Hash of the fact; 0 means that the object is gone.
+    /// Hash of the fact; [`FactMark::GONE`] if the object is gone.
     pub digest: u64,
+}
+
+impl FactMark {
+    /// Digest of an object that is gone. No fact hashes to it.
+    pub const GONE: u64 = 0;
+
+    /// Whether the object is gone.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.digest == Self::GONE
+    }
 }
 
 /// Episode of a run, for people: a bring-up, an upgrade, a removal.

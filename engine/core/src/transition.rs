@@ -15,7 +15,7 @@ use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
     message::{Ask, Failure, Inbound, ObjectRef, Request},
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most events in one record.
 pub const EVENTS_PER_RECORD_MAX: usize = 256;
@@ -648,7 +648,7 @@ impl<W: Workflow> Transition<W> {
         self.run.closed = None;
         self.run.state = state;
         for mark in self.run.facts.values_mut() {
-            mark.digest = fence::GONE;
+            mark.digest = FactMark::GONE;
         }
         self.run.entered = Entered {
             seq: self.run.seq,
@@ -773,12 +773,12 @@ fn fresh_signals<W: Workflow>(
         .rev()
         .map(|out| (&out.to, out.id))
         .collect();
-    let mut fresh: Vec<_> = wanted
+    // A run has one signal on its way to each receiver, so the receiver alone tells a repeat.
+    let mut receivers = BTreeSet::new();
+    wanted
         .into_iter()
-        .filter(|(to, id)| first.get(to) == Some(id))
-        .collect();
-    fresh.dedup();
-    fresh
+        .filter(|(to, id)| first.get(to) == Some(id) && receivers.insert(to.clone()))
+        .collect()
 }
 
 /// Drops objects that are gone, oldest first, to make room for new ones.
@@ -788,7 +788,7 @@ fn make_room(facts: &mut BTreeMap<ObjectRef, FactMark>) {
     }
     let gone = facts
         .iter()
-        .filter(|(_, mark)| mark.digest == 0)
+        .filter(|(_, mark)| mark.is_gone())
         .min_by_key(|(_, mark)| mark.version);
     if let Some(object) = gone.map(|(object, _)| object.clone()) {
         facts.remove(&object);

@@ -50,7 +50,6 @@ impl Workflow for Toy {
                 fact.map(|f| Command::Run(f, RetryPolicy::PROMPT)),
             ),
             Input::Finished { outcome, .. } => (format!("done {outcome}"), None),
-            // From 1,000 on it never gives up.
             // From 2,000 on it asks for two in the place of each.
             Input::Exhausted { task, .. } if task >= 2_000 => {
                 let decision = Decision::to(state);

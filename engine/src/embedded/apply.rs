@@ -12,18 +12,18 @@ use dormer_proto::{
 };
 use redb::{Database, Durability, ReadableTable, WriteTransaction};
 
-/// Small change other than an append. Each returns one number.
+/// Write other than an append. Each returns a number: the epoch, the id or the version that it assigned.
 pub(super) enum SmallWrite {
     Epoch,
     Forget(RunId, Revision),
     DeadLetter(DeadLetter),
-    Unbury(u64),
+    RemoveDeadLetter(u64),
     Quarantine(QuarantineNote),
     /// A note of this version.
     Unquarantine(RunId, u64),
 }
 
-/// Commits everything or nothing. The answer is the results of the small changes.
+/// Commits everything or nothing. Returns the numbers of the writes, in their order.
 pub(super) fn commit(
     database: &Database,
     layer: &Layer,
@@ -33,11 +33,13 @@ pub(super) fn commit(
     let mut change = database.begin_write()?;
     change.set_durability(Durability::Immediate)?;
     put(&change, layer)?;
-    let granted = writes.into_iter().map(|write| grant(&change, write));
-    let granted = granted.collect::<Result<_, _>>()?;
+    let numbers = writes
+        .into_iter()
+        .map(|write| apply_small_write(&change, write));
+    let numbers = numbers.collect::<Result<_, _>>()?;
     note(&change, log)?;
     change.commit()?;
-    Ok(granted)
+    Ok(numbers)
 }
 
 fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
@@ -64,7 +66,7 @@ fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
     Ok(())
 }
 
-fn grant(change: &WriteTransaction, write: SmallWrite) -> Result<u64, redb::Error> {
+fn apply_small_write(change: &WriteTransaction, write: SmallWrite) -> Result<u64, redb::Error> {
     match write {
         SmallWrite::Epoch => count(change, "epoch"),
         SmallWrite::Forget(run, revision) => forget(change, &run, revision).map(|()| 0),
@@ -74,7 +76,7 @@ fn grant(change: &WriteTransaction, write: SmallWrite) -> Result<u64, redb::Erro
             change.open_table(DEAD)?.insert(id, text.as_slice())?;
             Ok(id)
         }
-        SmallWrite::Unbury(id) => {
+        SmallWrite::RemoveDeadLetter(id) => {
             change.open_table(DEAD)?.remove(id)?;
             Ok(id)
         }

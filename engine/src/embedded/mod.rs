@@ -421,7 +421,10 @@ impl DeadLetters for EmbeddedStore {
     }
 
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
-        self.writer.ask(SmallWrite::Unbury(id)).await.map(drop)
+        self.writer
+            .ask(SmallWrite::RemoveDeadLetter(id))
+            .await
+            .map(drop)
     }
 }
 

@@ -195,7 +195,7 @@ impl Writing {
         if requested.is_empty() {
             Ok(())
         } else {
-            self.grant(requested)
+            self.small_writes(requested)
         }
     }
 
@@ -303,8 +303,8 @@ impl Writing {
             .unwrap_or_else(|_| Err(io::Error::other("a commit panicked").into()))
     }
 
-    /// Executes small changes in one commit of the redb file, together with everything appended before.
-    fn grant(&mut self, requested: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
+    /// Executes small writes in one commit of the redb file, together with everything appended before.
+    fn small_writes(&mut self, requested: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
         self.applied()?;
         let (writes, answers): (Vec<_>, Vec<_>) = requested.into_iter().unzip();
         let used = self.wal.is_used();
@@ -314,9 +314,9 @@ impl Writing {
             self.wal.mark()
         };
         let layer = self.overlay.seal();
-        let granted = commit(&self.database, &layer, writes, Log::From(mark))?;
+        let numbers = commit(&self.database, &layer, writes, Log::From(mark))?;
         self.overlay.drop_sealed();
-        for (number, answer) in granted.into_iter().zip(answers) {
+        for (number, answer) in numbers.into_iter().zip(answers) {
             let _ = answer.send(Ok(number));
         }
         Ok(())

@@ -44,13 +44,9 @@ pub(super) async fn establish(
     if fresh && origin == Origin::Console {
         return Err(OpenError::NoStore);
     }
-    for spec in names.streams() {
-        let first = (spec.name == names.meta_stream())
-            .then_some(first_epoch)
-            .flatten();
-        if spec.name == names.meta_stream() {
-            ensure(js, &spec, replicas, first).await?;
-        }
+    let meta = names.meta_stream();
+    if let Some(spec) = names.streams().iter().find(|spec| spec.name == meta) {
+        ensure(js, spec, replicas, first_epoch).await?;
     }
     if let Some(identity) = read(js, names).await? {
         if identity.history_streams != HISTORY_STREAMS {
@@ -77,8 +73,8 @@ pub(super) async fn establish(
     if origin == Origin::Console {
         return Err(OpenError::NoStore);
     }
-    // Histories first, identity last: an interrupted creation starts again. It is not part of the store, so it may be
-    // missing.
+    // Histories first, identity last, so that an interrupted creation starts again. The stream of changes is no part of
+    // the store, and may be missing.
     let changes = names.changes_stream();
     for spec in names.streams().iter().filter(|spec| spec.name != changes) {
         ensure(js, spec, replicas, None).await?;

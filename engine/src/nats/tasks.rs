@@ -60,7 +60,7 @@ impl NatsTasks {
         if self.link.verify(Origin::Engine, subject, message).is_ok() {
             return false;
         }
-        tracing::warn!(subject, "another message stood in an order's place");
+        tracing::warn!(subject, "a forged message blocked an order; it is deleted");
         stream.delete_message(held.sequence).await.is_ok()
     }
 
@@ -80,7 +80,9 @@ impl NatsTasks {
                 Ok(_) => {}
                 // The attempt's deadline ends it, and orders the next one.
                 Err(Fault::SubjectFull) => {
-                    tracing::error!("a forged message stands in an order's place again");
+                    tracing::error!(
+                        "an order is blocked by another forged message; its attempt will time out"
+                    );
                 }
                 Err(Fault::Refused(why)) => tracing::error!(why, "an order cannot be published"),
                 Err(fault) => return Err(fault.into()),

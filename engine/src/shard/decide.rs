@@ -224,7 +224,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             return Ok(None);
         };
         if let Err(why) = self.believe(run, &bytes) {
-            tracing::error!(%run, %seq, %why, "nobody goes back to this record");
+            tracing::error!(%run, %seq, %why, "the stored record cannot be verified; a reset to it is refused");
             return Ok(None);
         }
         Ok(Some(bytes))

@@ -40,7 +40,7 @@ pub(crate) struct Run<H> {
     /// End of the present service's log.
     pub(crate) log: Option<String>,
     /// Minimum change class of the present item, if its change disturbs more than the class of its kind.
-    pub(crate) deeper: Option<ChangeClass>,
+    pub(crate) least_change_class: Option<ChangeClass>,
     /// Outcomes of the items so far.
     pub(crate) outcomes: Vec<ItemOutcome>,
     /// Files that are neither in place nor staged.
@@ -69,7 +69,7 @@ impl<H: Host> Run<H> {
             stopped: Vec::new(),
             roots: None,
             log: None,
-            deeper: None,
+            least_change_class: None,
             outcomes: Vec::new(),
             missing: Vec::new(),
             going_down: false,
@@ -141,7 +141,7 @@ impl<H: Host> Run<H> {
             id: id.to_owned(),
             state,
             detail: detail.to_owned(),
-            change: self.deeper.take(),
+            change: self.least_change_class.take(),
         });
     }
 

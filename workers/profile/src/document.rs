@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::item::ChangeClass;
-use crate::item::{File, FileSource, Item, ItemKind};
+use crate::item::Item;
 
 /// Schema number of [`Document`] and [`crate::answer::Answer`]. The program refuses any other.
 pub const DOCUMENT_SCHEMA: u32 = 1;
@@ -122,18 +122,5 @@ impl Document {
             return Err(DocumentError::TooManyItems(document.items.len()));
         }
         Ok(document)
-    }
-
-    /// Files that `apply` takes from the staging folder: destination, staged name, size.
-    pub fn staged_files(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        self.items.iter().filter_map(|item| match &item.what {
-            ItemKind::File(File {
-                path,
-                size,
-                source: FileSource::Staged { name },
-                ..
-            }) => Some((path.as_str(), name.as_str(), *size)),
-            _ => None,
-        })
     }
 }

@@ -91,7 +91,10 @@ impl KubernetesExecutor {
                 Ok(all) => all,
                 // dormer does not deal with that kind, or it has just gone.
                 Err(failure) if !own && [FORBIDDEN, NOT_FOUND].contains(&&*failure.code) => {
-                    tracing::info!("a name is not compared with theirs: {}", failure.message);
+                    tracing::info!(
+                        "machines of one kind cannot be read, so the node's name is not compared with them: {}",
+                        failure.message
+                    );
                     continue;
                 }
                 Err(failure) => return Err(failure),

@@ -1,5 +1,6 @@
 //! Kubernetes Events in dormer's name, as `kubectl describe` shows them.
 
+use dormer_proto::message::cut_to;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
@@ -48,7 +49,7 @@ impl Events {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(short(note)),
+            note: Some(cut_to(note, NOTE_BYTES_MAX)),
             action: action.to_owned(),
             secondary: None,
         };
@@ -58,15 +59,4 @@ impl Events {
             Err(_) => tracing::warn!(reason, "an Event was not written: no answer in 5 s"),
         }
     }
-}
-
-fn short(mut note: String) -> String {
-    if note.len() > NOTE_BYTES_MAX {
-        let end = (0..=NOTE_BYTES_MAX)
-            .rev()
-            .find(|at| note.is_char_boundary(*at))
-            .unwrap_or(0);
-        note.truncate(end);
-    }
-    note
 }

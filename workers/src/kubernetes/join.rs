@@ -184,7 +184,10 @@ impl KubernetesExecutor {
         loop {
             if let Err(failure) = self.give_tokens(&tell).await {
                 let why = failure.message;
-                tracing::warn!(why, "questions for bootstrap tokens are not all answered");
+                tracing::warn!(
+                    why,
+                    "some requests for bootstrap tokens were not answered; trying again"
+                );
                 tell(Some(why));
                 sleep(TRY_AGAIN).await;
             }

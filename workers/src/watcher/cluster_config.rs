@@ -32,7 +32,7 @@ impl ClusterConfigFollower {
     pub(super) async fn refresh(&mut self, installed: &impl Installed) {
         let warnings = installed.read_cluster(self.cluster_config.read().await);
         for new in warnings.iter().filter(|one| !self.warnings.contains(one)) {
-            tracing::warn!("of the cluster's settings for nodes: {new}");
+            tracing::warn!("the cluster's settings for nodes: {new}");
             write_event(
                 &self.client,
                 &self.pool,

@@ -127,7 +127,7 @@ impl Candidate {
                 return false;
             }
             if status.elected != elected {
-                tracing::info!(elected, holder, "the election of the watcher");
+                tracing::info!(elected, holder, "the watcher's leader changed");
             }
             status.elected = elected;
             status.holder = holder;

@@ -32,15 +32,18 @@ use tokio::time::Instant;
 
 /// Field manager of the watcher's writes.
 const MANAGER: &str = "dormer-watcher";
-/// How long the API server may take for one write, and for those of one pass. What finds no time waits for the next.
-const WRITE_LIMIT: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(5);
+/// Limit of one write.
+const WRITE_MAX: Duration = Duration::from_secs(3);
+/// Limit of all writes of one pass; the others wait for the next pass.
+const PASS_MAX: Duration = Duration::from_secs(5);
 /// Most writes at once: one that hangs holds no other.
 const WRITES_AT_ONCE: usize = 16;
-/// How long a lookup of a name may take, and how long its answer counts.
-const LOOKUP: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// After how long something that could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(15);
+/// Limit of one lookup of a name.
+const LOOKUP_MAX: Duration = Duration::from_secs(5);
+/// How long the result of a lookup counts.
+const LOOKUP_KEPT: Duration = Duration::from_secs(60);
+/// Pause before a failed write is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Most hosts and entries that are looked after.
 const HOSTS_MAX: usize = 5_000;
 /// Most findings that are kept.
@@ -269,7 +272,7 @@ impl Hosts {
         let mut now = now;
         now.sort_by_key(|(about, _)| self.again.contains_key(about));
         let api: Api<WindowsHost> = Api::namespaced(self.client.clone(), &self.namespace);
-        let limit = Instant::now() + LIMIT;
+        let limit = Instant::now() + PASS_MAX;
         let mut writes = stream::iter(now)
             .map(|(about, actions)| {
                 let api = api.clone();
@@ -286,7 +289,8 @@ impl Hosts {
             match result {
                 Ok(()) => drop(self.again.remove(&about)),
                 Err(why) => {
-                    self.again.insert(about.clone(), Instant::now() + AGAIN);
+                    self.again
+                        .insert(about.clone(), Instant::now() + RETRY_AFTER);
                     findings.insert(about, why);
                 }
             }
@@ -345,7 +349,7 @@ impl Hosts {
         let now = Instant::now();
         let fresh = |name: &String| {
             let known = self.resolved.get(name);
-            known.is_some_and(|(at, _)| now.duration_since(*at) < LOOKUP.1)
+            known.is_some_and(|(at, _)| now.duration_since(*at) < LOOKUP_KEPT)
         };
         names.retain(|name| !fresh(name));
         for (name, found) in join_all(names.into_iter().map(resolve)).await {
@@ -373,7 +377,7 @@ async fn write_host(
 ) -> (Vec<(String, HostObject)>, Result<(), String>) {
     let mut written = Vec::new();
     for action in actions {
-        match tokio::time::timeout(WRITE_LIMIT, write(api, action, pool)).await {
+        match tokio::time::timeout(WRITE_MAX, write(api, action, pool)).await {
             Ok(Ok(object)) => written.extend(object),
             Ok(Err(why)) => return (written, Err(why)),
             Err(_) => {
@@ -463,7 +467,7 @@ async fn resolve(name: String) -> (String, Result<Vec<Ipv4Addr>, String>) {
         return (name, Err(why));
     }
     let asked = tokio::net::lookup_host((name.clone(), 22));
-    let found = match tokio::time::timeout(LOOKUP.0, asked).await {
+    let found = match tokio::time::timeout(LOOKUP_MAX, asked).await {
         Err(_) => Err(format!("{name} cannot be looked up: no answer in 5 s")),
         Ok(Err(error)) => Err(format!("{name} cannot be looked up: {error}")),
         Ok(Ok(all)) => {

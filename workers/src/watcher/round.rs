@@ -389,7 +389,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 if !view.observe(observed) {
                     let full = UnreadableObject {
                         field: "object",
-                        problem: "is one too many".to_owned(),
+                        problem: "exceeds the limit of objects of its kind".to_owned(),
                     };
                     self.unreadable.say(kind, name.as_deref(), &full);
                 }

@@ -91,7 +91,9 @@ impl Sources {
         }
         match &state {
             SourceState::Forbidden(why) => {
-                tracing::warn!("machines of one kind are not seen, the others are: {why}");
+                tracing::warn!(
+                    "machines of one kind cannot be listed; the other kinds are unaffected: {why}"
+                );
             }
             SourceState::Absent => tracing::info!("the cluster has no {what}"),
             SourceState::Watched => {

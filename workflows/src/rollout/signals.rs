@@ -10,7 +10,7 @@ use dormer_engine_core::Sender;
 use dormer_proto::{
     id::{LeaseToken, RunId, Timestamp},
     machine::{self, Task},
-    message::{Failure, Refusal},
+    message::{Failure, Refusal, cut_to},
     rollout::{MemberReport, Signal},
     work,
 };
@@ -455,15 +455,8 @@ fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
 }
 
 /// Beginning of a text from outside.
-pub(super) fn short(mut text: String) -> String {
-    if text.len() > WHY_BYTES_MAX {
-        let end = (0..=WHY_BYTES_MAX)
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0);
-        text.truncate(end);
-    }
-    text
+pub(super) fn short(text: String) -> String {
+    cut_to(text, WHY_BYTES_MAX)
 }
 
 /// Whether the pool's status holds this rollback, or is about to be changed for it.

@@ -59,7 +59,7 @@ impl Kind for Directory {
     }
 
     /// What runs from it has to stop before it is put aside.
-    fn cuts(&self, found: &CurrentState) -> Option<ChangeClass> {
+    fn least_change_class(&self, found: &CurrentState) -> Option<ChangeClass> {
         match found {
             CurrentState::Folder(Some(security)) => foreign(security).map(|_| ChangeClass::Drain),
             _ => None,

@@ -36,13 +36,13 @@ use crate::{ops::Host, problem::Result, progress::Run, state::Made};
 pub(crate) enum Step {
     /// As desired, perhaps with a note.
     Ok(String),
-    /// Made so.
+    /// It differed, and was corrected.
     Changed(String),
-    /// Not so, and left alone.
+    /// It differs, and was not changed.
     Differs(String),
-    /// So after a reboot.
+    /// It matches only after a reboot.
     Reboot(String),
-    /// Its content has to be uploaded first: the path.
+    /// Its content must be uploaded first; this is the path.
     Missing(String),
 }
 
@@ -51,11 +51,11 @@ pub(crate) enum Step {
 pub(crate) enum ItemVerdict {
     /// As desired, perhaps with a note.
     Right(String),
-    /// It is not.
+    /// It differs.
     Wrong(String),
-    /// It will be, after a reboot.
+    /// It matches only after a reboot.
     AfterReboot(String),
-    /// It is not, and cannot be made so before this path's content is uploaded.
+    /// It differs, and its content must be uploaded first; this is the path.
     Missing(String),
 }
 
@@ -92,7 +92,7 @@ pub(crate) trait Kind: Sync {
     ) -> impl Future<Output = Result<Step>> + Send;
 
     /// Minimum change class of making the item on this host, if that disturbs more than the item's own class.
-    fn cuts(&self, _found: &Self::CurrentState) -> Option<ChangeClass> {
+    fn least_change_class(&self, _found: &Self::CurrentState) -> Option<ChangeClass> {
         None
     }
 
@@ -150,7 +150,7 @@ async fn one<H: Host, K: Kind>(run: &mut Run<H>, id: &str, kind: &K) -> Result<S
         ItemVerdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
         ItemVerdict::Missing(path) => Ok(Step::Missing(path)),
         ItemVerdict::Wrong(detail) if !run.apply => {
-            run.deeper = kind.cuts(&found);
+            run.least_change_class = kind.least_change_class(&found);
             Ok(Step::Differs(detail))
         }
         ItemVerdict::Wrong(_) => {
