@@ -385,6 +385,27 @@ pub enum Task {
 }
 
 impl Task {
+    /// Host that it works on. `None`: it is a task for the Kubernetes API.
+    #[must_use]
+    pub const fn host(&self) -> Option<&HostRef> {
+        match self {
+            Self::Probe { host }
+            | Self::Converge { host, .. }
+            | Self::Reboot { host, .. }
+            | Self::Plan { host, .. }
+            | Self::TearDown { host, .. } => Some(host),
+            Self::ApproveCsr { .. }
+            | Self::MarkNode { .. }
+            | Self::OpenFence { .. }
+            | Self::CloseFence { .. }
+            | Self::Evict { .. }
+            | Self::SetPayload { .. }
+            | Self::FindNode { .. }
+            | Self::ForgetHost { .. }
+            | Self::DeleteMachine { .. } => None,
+        }
+    }
+
     /// Role that carries it out.
     #[must_use]
     pub fn reporter(&self) -> Reporter {

@@ -42,12 +42,16 @@ pub const META_WHOLE: &str = "whole";
 pub fn workers_consumer(class: &str) -> String {
     format!("workers-{}", token(class))
 }
-/// Task queues of the machine workflow: for Windows hosts, for the Kubernetes API, and for approvals of certificates.
-pub const CLASSES: [&str; 3] = ["host", "api", APPROVALS];
+/// Task queue of tasks for Windows hosts.
+pub const HOST_CLASS: &str = "host";
+/// Task queue of tasks for the Kubernetes API.
+pub const API_CLASS: &str = "api";
+/// Task queues of the machine workflow.
+pub const CLASSES: [&str; 3] = [HOST_CLASS, API_CLASS, APPROVALS];
 /// Task queue of a workflow that names none.
 pub const DEFAULT_CLASS: &str = "task";
 /// Task queues of the role worker.
-pub const WORKER_CLASSES: [&str; 2] = ["host", "api"];
+pub const WORKER_CLASSES: [&str; 2] = [HOST_CLASS, API_CLASS];
 /// Task queue of the role approver.
 pub const APPROVALS: &str = "approve";
 /// Records stored per run: a month of drift checks every six hours, two records each.

@@ -1,11 +1,7 @@
 //! Executors of tasks: tasks of Windows hosts over SSH, all others at the Kubernetes API.
 
 use crate::progress::Progress;
-use dormer_proto::{
-    machine::{Outcome, Task},
-    message::Failure,
-    work::Order,
-};
+use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use std::future::Future;
 
 /// Longest wait of an executor for a missing prerequisite, in milliseconds of the engine's time. It is shorter than an
@@ -56,19 +52,6 @@ pub struct Executors<H, K> {
     pub kubernetes: K,
 }
 
-/// Whether a task needs the Windows host (over SSH) rather than the Kubernetes API.
-#[must_use]
-pub fn on_host(task: &Task) -> bool {
-    matches!(
-        task,
-        Task::Probe { .. }
-            | Task::Converge { .. }
-            | Task::Reboot { .. }
-            | Task::Plan { .. }
-            | Task::TearDown { .. }
-    )
-}
-
 impl<H: Execute, K: Execute> Execute for Executors<H, K> {
     async fn ready(
         &self,
@@ -76,7 +59,7 @@ impl<H: Execute, K: Execute> Execute for Executors<H, K> {
         progress: &Progress,
         time_factor: f64,
     ) -> Result<(), Failure> {
-        if on_host(&order.body) {
+        if order.body.host().is_some() {
             self.host.ready(order, progress, time_factor).await
         } else {
             self.kubernetes.ready(order, progress, time_factor).await
@@ -84,7 +67,7 @@ impl<H: Execute, K: Execute> Execute for Executors<H, K> {
     }
 
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        if on_host(&order.body) {
+        if order.body.host().is_some() {
             if let Some(refused) = self.kubernetes.refuses(order).await? {
                 return Ok(refused);
             }

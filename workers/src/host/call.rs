@@ -1,7 +1,10 @@
 //! Arguments of a call of the host program, and the meaning of its failures.
 
 use super::{HostExecutor, cluster::Cluster, known_secrets::KnownSecrets, prepared::Prepared};
-use crate::ssh::{Output, Session, SshError};
+use crate::{
+    progress::Progress,
+    ssh::{Output, Session, SshError},
+};
 use dormer_profile::{answer, clixml, invocation::Mode};
 use dormer_proto::{
     machine::{HostFence, HostRef},
@@ -16,11 +19,38 @@ const SAID_CHARS_MAX: usize = 400;
 /// The code of a call that ended without an answer.
 pub(super) const NO_FRAME: &str = "NoFrame";
 
+/// One attempt on one host: what each of its steps needs.
+#[derive(Clone, Copy)]
+pub(super) struct HostAttempt<'a> {
+    pub(super) order: &'a Order,
+    /// The host, with the pin that counts.
+    pub(super) host: &'a HostRef,
+    /// Fence of the task. A probe has none, and an adoption takes a new one on the way.
+    pub(super) fence: HostFence,
+    pub(super) progress: &'a Progress,
+}
+
+impl HostAttempt<'_> {
+    /// Task and attempt as the host echoes them.
+    pub(super) fn names(&self) -> (String, u32) {
+        (
+            self.order.task.to_string(),
+            u32::try_from(self.order.attempt.0).unwrap_or(u32::MAX),
+        )
+    }
+
+    /// Name of an upload that is under way to `path`; no other attempt uses it.
+    pub(super) fn part(&self, path: &str) -> String {
+        let (_, attempt) = self.names();
+        let task = &self.order.task;
+        format!("{path}.{}-{}-{attempt}.part", task.seq, task.ordinal)
+    }
+}
+
 /// Command of the host program.
 #[derive(Clone, Copy)]
 pub(super) struct ProgramCommand<'a> {
     pub(super) mode: Mode,
-    pub(super) fence: HostFence,
     pub(super) boot: Option<&'a str>,
     pub(super) rendered: Option<&'a Prepared>,
 }
@@ -38,14 +68,6 @@ impl<C: Cluster> HostExecutor<C> {
         }
         error.into()
     }
-}
-
-/// Task and attempt as the host echoes them.
-pub(super) fn names(order: &Order) -> (String, u32) {
-    (
-        order.task.to_string(),
-        u32::try_from(order.attempt.0).unwrap_or(u32::MAX),
-    )
 }
 
 pub(super) fn unusable(error: impl std::fmt::Display) -> Failure {

@@ -23,7 +23,7 @@ use crate::{
     progress::Progress,
     ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
 };
-use call::ProgramCommand;
+use call::{HostAttempt, ProgramCommand};
 use cluster::Cluster;
 use dormer_profile::{
     answer::{Answer, Reboot},
@@ -42,7 +42,6 @@ use plan::PlanTarget;
 use prepared::{CloudTokenSent, Prepared};
 pub use program::{HostProgram, ProgramError};
 pub use program_call::obstacle;
-use remote_command::Attempt;
 use std::sync::Arc;
 
 /// Most uploads and repeated calls after a host reports missing files.
@@ -139,20 +138,24 @@ impl<C: Cluster> HostExecutor<C> {
 
 impl<C: Cluster> Execute for HostExecutor<C> {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        let Some(host) = host_of(&order.body) else {
-            let message = format!("{} is no task for a Windows host", order.body.name());
-            return Err(Failure::lasting("WrongQueue", message));
+        let Some(host) = order.body.host() else {
+            return Err(wrong_queue(order));
         };
         let held = self.pool.hold(host);
         for key in self.pool.key().texts() {
             self.known.value(key);
         }
         let at_ms = (self.dated_ms)();
-        let answer = self.perform_pinned(order, host, progress).await;
+        let on = HostAttempt {
+            order,
+            host,
+            fence: fence(order),
+            progress,
+        };
+        let answer = self.perform_pinned(on).await;
         held.done();
         if let Err(failure) = &answer {
-            let attempt = Attempt { order, host, at_ms };
-            attempt.failed(failure, progress, &self.dated_ms, &self.known);
+            remote_command::show_failure(on, at_ms, failure, &self.dated_ms, &self.known);
         }
         self.known.clean_report(answer)
     }
@@ -164,15 +167,9 @@ pub fn scrubbed(said: &str) -> String {
     scrub::clean(&[], said)
 }
 
-fn host_of(task: &Task) -> Option<&HostRef> {
-    match task {
-        Task::Probe { host }
-        | Task::Converge { host, .. }
-        | Task::Plan { host, .. }
-        | Task::Reboot { host, .. }
-        | Task::TearDown { host, .. } => Some(host),
-        _ => None,
-    }
+fn wrong_queue(order: &Order) -> Failure {
+    let message = format!("{} is no task for a Windows host", order.body.name());
+    Failure::lasting("WrongQueue", message)
 }
 
 /// Desired state of a section.
@@ -185,23 +182,26 @@ struct SectionTarget<'a> {
     mode: Mode,
 }
 
-fn fence(order: &Order, generation: u64) -> HostFence {
-    HostFence {
-        generation,
-        seq: order.task.seq,
+/// Fence of a task that changes the host, or compares it for a change; none for a probe.
+fn fence(order: &Order) -> HostFence {
+    match order.body {
+        Task::Converge { generation, .. }
+        | Task::Plan { generation, .. }
+        | Task::Reboot { generation, .. }
+        | Task::TearDown { generation, .. } => HostFence {
+            generation,
+            seq: order.task.seq,
+        },
+        _ => HostFence::default(),
     }
 }
 
 impl<C: Cluster> HostExecutor<C> {
     /// Performs a task on the host whose address the live Machine has, and whose key the run and the Machine pin alike. The
-    /// pin on the Machine survives a lost
-    /// store. If the two differ, nothing is sent to the host until a person trusts a key, which replaces both.
-    async fn perform_pinned(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
+    /// pin on the Machine survives a lost store. If the two differ, nothing is sent to the host until a person trusts a
+    /// key, which replaces both.
+    async fn perform_pinned(&self, on: HostAttempt<'_>) -> Result<Outcome, Failure> {
+        let host = on.host;
         let trusted = host.pin.as_deref().is_some_and(is_fingerprint);
         let noted = self.cluster.pinned(host).await?;
         let host = match (&host.pin, noted.clone()) {
@@ -214,7 +214,7 @@ impl<C: Cluster> HostExecutor<C> {
             },
             (Some(_), _) => host.clone(),
         };
-        let outcome = self.perform(order, &host, progress).await?;
+        let outcome = self.perform(HostAttempt { host: &host, ..on }).await?;
         if trusted {
             let session = self.session(&host).await?;
             if noted.as_deref() != Some(session.host_key()) {
@@ -224,36 +224,27 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(outcome)
     }
 
-    async fn perform(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
-        match &order.body {
+    async fn perform(&self, on: HostAttempt<'_>) -> Result<Outcome, Failure> {
+        match &on.order.body {
+            Task::Probe { .. } => self.probe(on).await,
             Task::Converge {
                 section,
                 desired,
-                generation,
                 node_name,
                 ..
             } => {
-                let section = *section;
-                let node = node_name.as_deref();
                 let wanted = SectionTarget {
                     desired,
-                    section,
-                    node,
+                    section: *section,
+                    node: node_name.as_deref(),
                     mode: Mode::Apply,
                 };
-                self.converge(order, host, wanted, fence(order, *generation), progress)
-                    .await
+                self.converge(on, wanted).await
             }
             Task::Plan {
                 desired,
                 node_name,
                 adopt,
-                generation,
                 renew,
                 ..
             } => {
@@ -263,41 +254,33 @@ impl<C: Cluster> HostExecutor<C> {
                     adopt: *adopt,
                     renew: *renew,
                 };
-                let fence = fence(order, *generation);
-                self.plan(order, host, wanted, fence, progress).await
+                self.plan(on, wanted).await
             }
-            Task::Reboot {
-                boot_id,
-                generation,
-                ..
-            } => {
-                self.reboot(order, host, boot_id, fence(order, *generation), progress)
-                    .await
-            }
-            Task::TearDown { generation, .. } => {
-                self.tear_down(order, host, fence(order, *generation), progress)
-                    .await
-            }
-            _ => self.probe(order, host, progress).await,
+            Task::Reboot { boot_id, .. } => self.reboot(on, boot_id).await,
+            Task::TearDown { .. } => self.tear_down(on).await,
+            Task::ApproveCsr { .. }
+            | Task::MarkNode { .. }
+            | Task::OpenFence { .. }
+            | Task::CloseFence { .. }
+            | Task::Evict { .. }
+            | Task::SetPayload { .. }
+            | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
+            | Task::DeleteMachine { .. } => Err(wrong_queue(on.order)),
         }
     }
 
-    async fn probe(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
+    async fn probe(&self, on: HostAttempt<'_>) -> Result<Outcome, Failure> {
+        let HostAttempt { host, progress, .. } = on;
         progress.step("log in", 0, "");
         let session = self.session(host).await?;
         progress.step("read facts", 0, "");
         let asked = ProgramCommand {
             mode: Mode::Probe,
-            fence: HostFence::default(),
             boot: None,
             rendered: None,
         };
-        let answer = self.ask(order, host, &session, asked, progress).await?;
+        let answer = self.ask(on, &session, asked).await?;
         let host_key = session.host_key().to_owned();
         progress.step("note the node's name", 0, "");
         let in_cluster = self.cluster.machine_in_cluster(&host.machine, None).await?;
@@ -315,35 +298,30 @@ impl<C: Cluster> HostExecutor<C> {
 
     async fn converge(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         wanted: SectionTarget<'_>,
-        fence: HostFence,
-        progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        let prepared = self.prepare(host, wanted, progress).await?;
-        let session = self.session(host).await?;
-        self.send_program(order, host, &session, progress).await?;
-        self.upload_payload(order, host, &session, &prepared, progress)
-            .await?;
+        let prepared = self.prepare(on, wanted).await?;
+        let session = self.session(on.host).await?;
+        self.send_program(on, &session).await?;
+        self.upload_payload(on, &session, &prepared).await?;
         for _ in 0..ROUNDS_MAX {
             let asked = ProgramCommand {
                 mode: Mode::Apply,
-                fence,
                 boot: None,
                 rendered: Some(&prepared),
             };
-            progress.step(format!("converge {}", prepared.section.as_str()), 0, "");
-            let answer = self.ask(order, host, &session, asked, progress).await?;
+            on.progress
+                .step(format!("converge {}", prepared.section.as_str()), 0, "");
+            let answer = self.ask(on, &session, asked).await?;
             if answer.missing_files.is_empty() {
                 let outcome = converged(wanted.section, &answer)?;
                 self.note_token(wanted.node, &prepared).await?;
-                self.sent.put(host, prepared.payload_mark());
+                self.sent.put(on.host, prepared.payload_mark());
                 return Ok(outcome);
             }
             let missing = prepared.missing(&answer.missing_files)?;
-            self.upload(order, host, &session, &prepared, &missing, progress)
-                .await?;
+            self.upload(on, &session, &prepared, &missing).await?;
         }
         let message = "the host keeps losing files that were just uploaded; a virus scanner?";
         Err(Failure::transient("QuarantineSuspected", message))
@@ -359,50 +337,35 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    async fn reboot(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        boot_id: &str,
-        fence: HostFence,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
-        let session = self.session(host).await?;
-        progress.step("ask for a reboot", 0, "");
+    async fn reboot(&self, on: HostAttempt<'_>, boot_id: &str) -> Result<Outcome, Failure> {
+        let session = self.session(on.host).await?;
+        on.progress.step("ask for a reboot", 0, "");
         let asked = ProgramCommand {
             mode: Mode::Reboot,
-            fence,
             boot: Some(boot_id),
             rendered: None,
         };
-        match self.ask(order, host, &session, asked, progress).await {
+        match self.ask(on, &session, asked).await {
             Ok(_) => {}
             // It rebooted meanwhile: what was wanted.
             Err(failure) if failure.code == "boot_changed" => {}
             Err(failure) => return Err(failure),
         }
-        self.pool.drop_session(host);
+        self.pool.drop_session(on.host);
         Ok(Outcome::RebootAsked)
     }
 
     /// Tears the host down. The program records what it created, so one call removes both sections.
-    async fn tear_down(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        fence: HostFence,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
-        let session = self.session(host).await?;
-        progress.step("remove", 0, "");
+    async fn tear_down(&self, on: HostAttempt<'_>) -> Result<Outcome, Failure> {
+        let session = self.session(on.host).await?;
+        on.progress.step("remove", 0, "");
         let asked = ProgramCommand {
             mode: Mode::Remove,
-            fence,
             boot: None,
             rendered: None,
         };
-        self.ask(order, host, &session, asked, progress).await?;
-        self.sent.forget(host);
+        self.ask(on, &session, asked).await?;
+        self.sent.forget(on.host);
         Ok(Outcome::TornDown)
     }
 }

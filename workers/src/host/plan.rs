@@ -2,22 +2,20 @@
 
 use super::{
     HostExecutor, SectionTarget,
-    call::ProgramCommand,
+    call::{HostAttempt, ProgramCommand},
     cluster::{Cluster, MachineInCluster},
     converged, facts,
     prepared::CloudTokenSent,
 };
-use crate::progress::Progress;
 use dormer_profile::{
     drift::{change_class, differences},
     invocation::Mode,
 };
 use dormer_proto::{
     id::Seq,
-    machine::{HostFence, HostRef, NAMED_ITEMS_MAX, Outcome, Section},
+    machine::{HostFence, NAMED_ITEMS_MAX, Outcome, Section},
     message::Failure,
     pool::Desired,
-    work::Order,
 };
 
 /// What a comparison is for.
@@ -34,11 +32,8 @@ pub(super) struct PlanTarget<'a> {
 impl<C: Cluster> HostExecutor<C> {
     pub(super) async fn plan(
         &self,
-        order: &Order,
-        host: &HostRef,
+        mut on: HostAttempt<'_>,
         wanted: PlanTarget<'_>,
-        mut fence: HostFence,
-        progress: &Progress,
     ) -> Result<Outcome, Failure> {
         let PlanTarget {
             desired,
@@ -46,8 +41,9 @@ impl<C: Cluster> HostExecutor<C> {
             adopt,
             renew,
         } = wanted;
-        let in_cluster = self.cluster.machine_in_cluster(&host.machine, node).await?;
-        let session = self.session(host).await?;
+        let machine = &on.host.machine;
+        let in_cluster = self.cluster.machine_in_cluster(machine, node).await?;
+        let session = self.session(on.host).await?;
         let mut found = Vec::new();
         let mut facts = None;
         let mut whole = None;
@@ -60,22 +56,18 @@ impl<C: Cluster> HostExecutor<C> {
                 node,
                 mode: Mode::Plan,
             };
-            let prepared = self.prepare(host, wanted, progress).await?;
-            progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
+            let prepared = self.prepare(on, wanted).await?;
+            on.progress
+                .step(format!("compare {}", prepared.section.as_str()), 0, "");
             let asked = ProgramCommand {
                 mode: Mode::Plan,
-                fence,
                 boot: None,
                 rendered: Some(&prepared),
             };
-            let answer = self.ask(order, host, &session, asked, progress).await?;
+            let answer = self.ask(on, &session, asked).await?;
             let mut differ = differences(&prepared.rendered.document, &answer);
             let due = prepared.renewals(&differ);
-            if renew
-                && self
-                    .renewed(order, host, wanted, (&due, fence), progress)
-                    .await
-            {
+            if renew && self.renewed(on, wanted, &due).await {
                 differ.retain(|one| !due.contains(&one.id));
             }
             certificates |= differ.iter().any(|one| due.contains(&one.id));
@@ -86,15 +78,14 @@ impl<C: Cluster> HostExecutor<C> {
         }
         let facts = facts.unwrap_or_default();
         if adopt {
-            fence = adopting(facts::fence(&facts), order.task.seq);
+            on.fence = adopting(facts::fence(&facts), on.order.task.seq);
             let asked = ProgramCommand {
                 mode: Mode::Adopt,
-                fence,
                 boot: None,
                 rendered: whole.as_ref(),
             };
             // Services of others that it disables differ no more.
-            let answer = self.ask(order, host, &session, asked, progress).await?;
+            let answer = self.ask(on, &session, asked).await?;
             found.retain(|one| answer.items.iter().all(|done| done.id != one.id));
         }
         let class = change_class(&found).map(facts::class);
@@ -108,7 +99,7 @@ impl<C: Cluster> HostExecutor<C> {
             differs,
             facts: facts::of(&facts, (self.now_ms)()),
             host_key: session.host_key().to_owned(),
-            generation: fence.generation,
+            generation: on.fence.generation,
             token,
             pods,
             certificates,
@@ -120,19 +111,21 @@ impl<C: Cluster> HostExecutor<C> {
     /// and the next comparison tries again.
     async fn renewed(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         wanted: SectionTarget<'_>,
-        due: (&[String], HostFence),
-        progress: &Progress,
+        due: &[String],
     ) -> bool {
-        if due.0.is_empty() {
+        if due.is_empty() {
             return false;
         }
-        match self.renew(order, host, wanted, due, progress).await {
+        match self.renew(on, wanted, due).await {
             Ok(()) => true,
             Err(Failure { code, message, .. }) => {
-                tracing::warn!(machine = host.machine.name, code, "not renewed: {message}");
+                tracing::warn!(
+                    machine = on.host.machine.name,
+                    code,
+                    "not renewed: {message}"
+                );
                 false
             }
         }
@@ -141,26 +134,23 @@ impl<C: Cluster> HostExecutor<C> {
     /// Renews these items of a section, and leaves everything else on the host as it is.
     async fn renew(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         wanted: SectionTarget<'_>,
-        (due, fence): (&[String], HostFence),
-        progress: &Progress,
+        due: &[String],
     ) -> Result<(), Failure> {
         let wanted = SectionTarget {
             mode: Mode::Renew,
             ..wanted
         };
-        let prepared = self.prepare(host, wanted, progress).await?.only(due)?;
-        let session = self.session(host).await?;
-        progress.step(format!("renew {}", due.join(", ")), 0, "");
+        let prepared = self.prepare(on, wanted).await?.only(due)?;
+        let session = self.session(on.host).await?;
+        on.progress.step(format!("renew {}", due.join(", ")), 0, "");
         let asked = ProgramCommand {
             mode: Mode::Renew,
-            fence,
             boot: None,
             rendered: Some(&prepared),
         };
-        let answer = self.ask(order, host, &session, asked, progress).await?;
+        let answer = self.ask(on, &session, asked).await?;
         converged(wanted.section, &answer)?;
         self.note_token(wanted.node, &prepared).await
     }

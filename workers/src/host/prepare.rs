@@ -2,7 +2,7 @@
 
 use super::{
     HostExecutor, SectionTarget,
-    call::names,
+    call::HostAttempt,
     cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     facts::section,
     prepared::{CloudTokenSent, Prepared, bytes},
@@ -30,7 +30,6 @@ use dormer_proto::{
     machine::{self, HostRef},
     message::Failure,
     pool::Desired,
-    work::Order,
 };
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -48,11 +47,11 @@ impl<C: Cluster> HostExecutor<C> {
     /// Renders a section for a host, with what its kubelet needs to join.
     pub(super) async fn prepare(
         &self,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         wanted: SectionTarget<'_>,
-        progress: &Progress,
     ) -> Result<Prepared, Failure> {
-        progress.step("render", 0, "");
+        let host = on.host;
+        on.progress.step("render", 0, "");
         let found = self.find(wanted.desired).await?;
         let bootstrap = self.cluster.bootstrap().await?;
         let in_cluster = self
@@ -208,18 +207,16 @@ impl<C: Cluster> HostExecutor<C> {
     /// differences that sizes do not show, and requests those files.
     pub(super) async fn upload_payload(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         session: &Session,
         prepared: &Prepared,
-        progress: &Progress,
     ) -> Result<(), Failure> {
         // The program checks the files of the last convergence itself, so they are not checked here.
-        let known = self.sent.has(host, &prepared.payload_mark());
+        let known = self.sent.has(on.host, &prepared.payload_mark());
         if prepared.rendered.payload.is_empty() || known {
             return Ok(());
         }
-        progress.step(
+        on.progress.step(
             "look for the payload",
             prepared.rendered.payload.len() as u64,
             "files",
@@ -227,37 +224,34 @@ impl<C: Cluster> HostExecutor<C> {
         let sftp = session
             .sftp()
             .await
-            .map_err(|error| self.failed(host, error))?;
+            .map_err(|error| self.failed(on.host, error))?;
         let checks = prepared.rendered.payload.iter().map(|file| async {
             let there = sftp.size(&file.destination).await? == Some(file.size);
-            progress.advance(1);
+            on.progress.advance(1);
             Ok::<_, SshError>((!there).then(|| file.clone()))
         });
         let checked = futures::future::try_join_all(checks).await;
         let missing: Vec<Staged> = checked
-            .map_err(|error| self.failed(host, error))?
+            .map_err(|error| self.failed(on.host, error))?
             .into_iter()
             .flatten()
             .collect();
-        self.upload(order, host, session, prepared, &missing, progress)
-            .await
+        self.upload(on, session, prepared, &missing).await
     }
 
     /// Sends these payload files into the host's staging folder.
     pub(super) async fn upload(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         session: &Session,
         prepared: &Prepared,
         files: &[Staged],
-        progress: &Progress,
     ) -> Result<(), Failure> {
         if files.is_empty() {
             return Ok(());
         }
-        let transfers = self.pack(prepared, files, progress).await;
-        progress.step(
+        let transfers = self.pack(prepared, files, on.progress).await;
+        on.progress.step(
             "upload",
             transfers.iter().map(FileTransfer::bytes).sum(),
             "bytes",
@@ -265,12 +259,12 @@ impl<C: Cluster> HostExecutor<C> {
         let sftp = session
             .sftp()
             .await
-            .map_err(|error| self.failed(host, error))?;
+            .map_err(|error| self.failed(on.host, error))?;
         let mut works = Vec::with_capacity(files.len());
         for transfer in &transfers {
             works.push(async {
-                let sent = self.send(order, &sftp, prepared, transfer, progress).await;
-                sent.map_err(|error| self.unsent(host, error))
+                let sent = self.send(on, &sftp, prepared, transfer).await;
+                sent.map_err(|error| self.unsent(on.host, error))
             });
         }
         at_once(FILES_AT_ONCE, works).await
@@ -304,20 +298,19 @@ impl<C: Cluster> HostExecutor<C> {
 
     async fn send(
         &self,
-        order: &Order,
+        on: HostAttempt<'_>,
         sftp: &Sftp,
         prepared: &Prepared,
         transfer: &FileTransfer<'_>,
-        progress: &Progress,
     ) -> Result<(), SendError> {
         let file = transfer.file;
         let path = format!(r"{STAGING}\{}", file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
-            progress.advance(transfer.bytes());
+            on.progress.advance(transfer.bytes());
             return Ok(());
         }
         if let Some(packed) = &transfer.packed {
-            match self.send_packed(order, sftp, &path, packed, progress).await {
+            match self.send_packed(on, sftp, &path, packed).await {
                 Err(SendError::Host(SshError::Source(..)) | SendError::Unread(..)) => {
                     self.packer.forget(&file.sha256, packed);
                 }
@@ -327,7 +320,7 @@ impl<C: Cluster> HostExecutor<C> {
         let opened = prepared.payload.open(&file.name).await;
         let from =
             opened.map_err(|error| SendError::Unread(file.name.clone(), error.to_string()))?;
-        let part = part(order, &path);
+        let part = on.part(&path);
         let size = file.size;
         let what = Upload {
             path: &path,
@@ -336,18 +329,19 @@ impl<C: Cluster> HostExecutor<C> {
             sha256: &file.sha256,
         };
         let operation = observer::begin(Operation::Upload { bytes: file.size });
-        let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
+        let sent = sftp
+            .upload(what, from, |more| on.progress.advance(more))
+            .await;
         Ok(operation.ended(sent)?)
     }
 
     /// Uploads the compressed form of a file. The program decompresses it and compares the checksum of the result.
     async fn send_packed(
         &self,
-        order: &Order,
+        on: HostAttempt<'_>,
         sftp: &Sftp,
         path: &str,
         packed: &Packed,
-        progress: &Progress,
     ) -> Result<(), SendError> {
         let Packed {
             path: from,
@@ -356,14 +350,14 @@ impl<C: Cluster> HostExecutor<C> {
         } = packed;
         let path = format!("{path}.gz");
         if sftp.size(&path).await? == Some(*size) {
-            progress.advance(*size);
+            on.progress.advance(*size);
             return Ok(());
         }
         let unread = |error: std::io::Error| {
             SendError::Unread(from.display().to_string(), error.to_string())
         };
         let opened = tokio::fs::File::open(from).await.map_err(unread)?;
-        let part = part(order, &path);
+        let part = on.part(&path);
         let what = Upload {
             path: &path,
             part: &part,
@@ -372,7 +366,7 @@ impl<C: Cluster> HostExecutor<C> {
         };
         let operation = observer::begin(Operation::Upload { bytes: *size });
         let sent = sftp
-            .upload(what, opened, |more| progress.advance(more))
+            .upload(what, opened, |more| on.progress.advance(more))
             .await;
         Ok(operation.ended(sent)?)
     }
@@ -415,28 +409,18 @@ impl From<SshError> for SendError {
     }
 }
 
-/// A name that no other attempt uses.
-fn part(order: &Order, path: &str) -> String {
-    let (_, attempt) = names(order);
-    format!(
-        "{path}.{}-{}-{attempt}.part",
-        order.task.seq, order.task.ordinal
-    )
-}
-
 /// Writes a small file that is named by its content, unless it is there.
 pub(super) async fn put(
-    order: &Order,
+    on: HostAttempt<'_>,
     sftp: &Sftp,
     path: &str,
     bytes: &[u8],
-    moved: impl Fn(u64),
 ) -> Result<(), SshError> {
     let size = bytes.len() as u64;
     if sftp.size(path).await? == Some(size) {
         return Ok(());
     }
-    let part = part(order, path);
+    let part = on.part(path);
     let sha256 = sha256_hex(bytes);
     let operation = observer::begin(Operation::Upload { bytes: size });
     operation.ended(
@@ -448,7 +432,7 @@ pub(super) async fn put(
                 sha256: &sha256,
             },
             bytes,
-            moved,
+            |more| on.progress.advance(more),
         )
         .await,
     )

@@ -3,7 +3,7 @@
 
 use super::{
     HostExecutor,
-    call::{NO_FRAME, ProgramCommand, names, of_host, said, unusable},
+    call::{HostAttempt, NO_FRAME, ProgramCommand, of_host, said, unusable},
     cluster::Cluster,
     prepared::Prepared,
     program_fence,
@@ -24,7 +24,7 @@ use dormer_profile::{
     answer::{Answer, FailureCode},
     frame, sha256_hex,
 };
-use dormer_proto::{machine::HostRef, message::Failure, work::Order};
+use dormer_proto::{machine::HostRef, message::Failure};
 use std::{ops::ControlFlow, time::Duration};
 
 /// Longest silence of the program: it sends a heartbeat every 10 s.
@@ -89,29 +89,25 @@ impl<C: Cluster> HostExecutor<C> {
     /// once more before a virus scanner is blamed.
     pub(super) async fn ask(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         session: &Session,
         asked: ProgramCommand<'_>,
-        progress: &Progress,
     ) -> Result<Answer, Failure> {
         let mut fresh = ProgramSent::No;
         loop {
-            self.send_program(order, host, session, progress).await?;
-            let output = self
-                .run_program(order, host, session, asked, progress)
-                .await?;
-            let (task, attempt) = names(order);
+            self.send_program(on, session).await?;
+            let output = self.run_program(on, session, asked).await?;
+            let (task, attempt) = on.names();
             let error = match frame::extract(&output.stdout, &task, attempt) {
                 Ok(answer) => return self.program_answered(answer),
                 Err(error) => error,
             };
-            self.sent.forget(host);
+            self.sent.forget(on.host);
             let told = said(&output, &self.known);
             if let Some(failure) = obstacle(&output, &told) {
                 return Err(failure);
             }
-            let there = self.program_is_there(host, session).await?;
+            let there = self.program_is_there(on.host, session).await?;
             match (there, fresh) {
                 (false, ProgramSent::No) => fresh = ProgramSent::Yes,
                 (false, ProgramSent::Yes) => {
@@ -154,13 +150,11 @@ impl<C: Cluster> HostExecutor<C> {
     /// to.
     pub(super) async fn send_program(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         session: &Session,
-        progress: &Progress,
     ) -> Result<(), Failure> {
         let path = program_path(self.program.sha256());
-        if self.sent.has(host, &path) {
+        if self.sent.has(on.host, &path) {
             return Ok(());
         }
         let sending = async {
@@ -172,34 +166,29 @@ impl<C: Cluster> HostExecutor<C> {
             if sftp.size(&path).await? == Some(size) {
                 return Ok(());
             }
-            progress.step("send the host program", size, "bytes");
-            super::prepare::put(order, &sftp, &path, self.program.bytes(), |more| {
-                progress.advance(more)
-            })
-            .await
+            on.progress.step("send the host program", size, "bytes");
+            super::prepare::put(on, &sftp, &path, self.program.bytes()).await
         };
         let sent: Result<(), SshError> = sending.await;
-        sent.map_err(|error| self.failed(host, error))?;
-        self.sent.put(host, path);
+        sent.map_err(|error| self.failed(on.host, error))?;
+        self.sent.put(on.host, path);
         Ok(())
     }
 
     async fn run_program(
         &self,
-        order: &Order,
-        host: &HostRef,
+        on: HostAttempt<'_>,
         session: &Session,
         asked: ProgramCommand<'_>,
-        progress: &Progress,
     ) -> Result<Output, Failure> {
-        let (task, attempt) = names(order);
+        let (task, attempt) = on.names();
         let document = asked.rendered.map(Prepared::document);
         let input = document.map_or_else(Bytes::new, Bytes::copy_from_slice);
         let call = Call {
             mode: Mode::Asked(asked.mode),
             task,
             attempt,
-            fence: program_fence(asked.fence),
+            fence: program_fence(on.fence),
             boot: asked.boot.map(str::to_owned),
             document: document.map(|bytes| Announced {
                 bytes: bytes.len(),
@@ -212,9 +201,9 @@ impl<C: Cluster> HostExecutor<C> {
             Some(prepared) => format!("{} {}", asked.mode, prepared.section.as_str()),
             None => asked.mode.to_string(),
         };
+        let progress = on.progress;
         let step = progress.step_name();
-        let running =
-            RunningCommand::begin(order, name, &line, progress, &self.dated_ms, &self.known);
+        let running = RunningCommand::begin(on, name, &line, &self.dated_ms, &self.known);
         let mut signs = HeartbeatParser::default();
         let command = Command {
             line: &line,
@@ -233,7 +222,7 @@ impl<C: Cluster> HostExecutor<C> {
             .await;
         let output = operation.ended(output);
         running.ended(&output, &self.known);
-        output.map_err(|error| self.failed(host, error))
+        output.map_err(|error| self.failed(on.host, error))
     }
 
     fn program_answered(&self, answer: Answer) -> Result<Answer, Failure> {

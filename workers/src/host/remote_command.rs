@@ -1,6 +1,6 @@
 //! A remote command as people are shown it: its line and its output without secrets, and not much of either.
 
-use super::known_secrets::KnownSecrets;
+use super::{call::HostAttempt, known_secrets::KnownSecrets};
 use crate::{
     progress::Progress,
     ssh::{Output, SshError},
@@ -14,7 +14,6 @@ use dormer_proto::{
     id::Timestamp,
     machine::HostRef,
     message::{Failure, RemoteCommand},
-    work::Order,
 };
 use std::sync::Arc;
 
@@ -43,36 +42,28 @@ const CONNECTION: [&str; 10] = [
 /// Steps of a task that send files.
 const UPLOADS: [&str; 3] = ["look for the payload", "send the host program", "upload"];
 
-/// An attempt that began at `at_ms`, for what fails in it outside of every remote command.
-pub(super) struct Attempt<'a> {
-    pub(super) order: &'a Order,
-    pub(super) host: &'a HostRef,
-    pub(super) at_ms: i64,
-}
-
-impl Attempt<'_> {
-    /// Shows people a connection or an upload that failed, among the remote commands. A command that fails shows itself.
-    pub(super) fn failed(
-        &self,
-        failure: &Failure,
-        progress: &Progress,
-        now_ms: &NowFn,
-        known: &KnownSecrets,
-    ) {
-        let HostRef { address, user, .. } = self.host;
-        let step = progress.step_name();
-        let (name, line) = if UPLOADS.contains(&step.as_str()) {
-            (step, format!("sftp {user}@{address}"))
-        } else if CONNECTION.contains(&failure.code.as_str()) && !progress.has_run() {
-            ("connect".to_owned(), format!("ssh {user}@{address}"))
-        } else {
-            return;
-        };
-        let mut running = RunningCommand::begin(self.order, name, &line, progress, now_ms, known);
-        if let Some(command) = &mut running.command {
-            command.at = Timestamp(self.at_ms.max(0).cast_unsigned());
-            command.ended = known.clean_output(&failure.message);
-        }
+/// Shows people a connection or an upload that failed among the remote commands; the attempt began at `at_ms`. A command
+/// that fails shows itself.
+pub(super) fn show_failure(
+    on: HostAttempt<'_>,
+    at_ms: i64,
+    failure: &Failure,
+    now_ms: &NowFn,
+    known: &KnownSecrets,
+) {
+    let HostRef { address, user, .. } = on.host;
+    let step = on.progress.step_name();
+    let (name, line) = if UPLOADS.contains(&step.as_str()) {
+        (step, format!("sftp {user}@{address}"))
+    } else if CONNECTION.contains(&failure.code.as_str()) && !on.progress.has_run() {
+        ("connect".to_owned(), format!("ssh {user}@{address}"))
+    } else {
+        return;
+    };
+    let mut running = RunningCommand::begin(on, name, &line, now_ms, known);
+    if let Some(command) = &mut running.command {
+        command.at = Timestamp(at_ms.max(0).cast_unsigned());
+        command.ended = known.clean_output(&failure.message);
     }
 }
 
@@ -87,16 +78,15 @@ pub(super) struct RunningCommand {
 impl RunningCommand {
     /// Starts the record of a command; `name` is its purpose. Secrets in `known` are removed from its command line.
     pub(super) fn begin(
-        order: &Order,
+        on: HostAttempt<'_>,
         name: String,
         line: &str,
-        progress: &Progress,
         now_ms: &NowFn,
         known: &KnownSecrets,
     ) -> Self {
         let mut command = RemoteCommand {
-            task: order.task.clone(),
-            attempt: order.attempt,
+            task: on.order.task.clone(),
+            attempt: on.order.attempt,
             // The worker adds its own name and the number.
             worker: String::new(),
             number: 0,
@@ -109,10 +99,10 @@ impl RunningCommand {
             left_out: 0,
             tail: String::new(),
         };
-        command.number = progress.runs(&command);
+        command.number = on.progress.runs(&command);
         Self {
             command: Some(command),
-            progress: progress.clone(),
+            progress: on.progress.clone(),
             now_ms: Arc::clone(now_ms),
         }
     }

@@ -16,7 +16,7 @@ use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
     message::{Heartbeat, RemoteCommand, ReportReceipt, Reporter},
-    subject::{APPROVALS, WORKER_CLASSES},
+    subject::{APPROVALS, HOST_CLASS, WORKER_CLASSES},
     work::Report,
 };
 use futures::StreamExt;
@@ -36,8 +36,6 @@ const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// Time for which an order that only a newer build can read is left to one.
 const LEFT_TO_NEWER: Duration = Duration::from_secs(30);
 
-/// Class of the orders that work on hosts.
-const HOSTS: &str = WORKER_CLASSES[0];
 /// Age at which an order for a host is refused: the longest wait for a worker plus the time limit of its attempt
 /// (`workflows/src/machine/policy.rs`). So an order that was recorded and is replayed is refused.
 const HOST_ORDER_AGE_MAX: Duration = Duration::from_secs(95 * 60);
@@ -165,7 +163,7 @@ fn fate_of_refused(refusal: Refusal, deliveries: i64, incarnation: Option<Durati
 
 /// Whether this is an order of the class that works on hosts.
 fn is_of_hosts(link: &NatsLink, subject: &str) -> bool {
-    let hosts = link.names.tasks(HOSTS);
+    let hosts = link.names.tasks(HOST_CLASS);
     let rest = subject.strip_prefix(hosts.as_str());
     rest.is_some_and(|rest| rest.starts_with('.'))
 }

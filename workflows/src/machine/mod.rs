@@ -46,7 +46,7 @@ use dormer_proto::{
     id::RunId,
     machine::{self, Outcome, Task},
     message::{ObjectRef, Reporter},
-    subject::APPROVALS,
+    subject::{API_CLASS, APPROVALS, HOST_CLASS},
     work::{Fact, Signal},
 };
 
@@ -153,20 +153,9 @@ impl Workflow for Machine {
 
     fn class(task: &Task) -> &'static str {
         match task {
-            Task::Probe { .. }
-            | Task::Converge { .. }
-            | Task::Reboot { .. }
-            | Task::Plan { .. }
-            | Task::TearDown { .. } => "host",
             Task::ApproveCsr { .. } => APPROVALS,
-            Task::MarkNode { .. }
-            | Task::OpenFence { .. }
-            | Task::CloseFence { .. }
-            | Task::Evict { .. }
-            | Task::SetPayload { .. }
-            | Task::FindNode { .. }
-            | Task::ForgetHost { .. }
-            | Task::DeleteMachine { .. } => "api",
+            task if task.host().is_some() => HOST_CLASS,
+            _ => API_CLASS,
         }
     }
 }
