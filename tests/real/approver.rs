@@ -1,5 +1,6 @@
-//! "Owns a worker": what approves is apart from what talks to hosts. With a worker's account nothing is approved and no
-//! token is read but those of machines that join. With the rights of earlier builds each attack succeeds.
+//! "If an attacker controls a worker" (docs/threat-model.md): what approves is apart from what talks to hosts. With a worker's
+//! account nothing is approved, and no token is read but those of machines that join. With the rights of earlier builds each
+//! attack succeeds.
 
 use super::{
     accounts::{apply, home, ours, unguarded, worker_beside},
