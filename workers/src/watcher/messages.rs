@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq)]
 struct PublishedFact {
     resource: u64,
-    what: FactState,
+    state: FactState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -25,58 +25,70 @@ enum FactState {
     /// It is gone, or this run's business no more.
     Gone,
     /// Fact of an earlier epoch, to be published again or withdrawn.
-    Old,
+    Unconfirmed,
 }
 
 impl PublishedFact {
+    fn new(resource: u64, fact: Fact) -> Self {
+        let state = FactState::Fact(Box::new(fact));
+        Self { resource, state }
+    }
+
+    /// That an object is gone, as of this resourceVersion.
+    fn gone(resource: u64) -> Self {
+        let state = FactState::Gone;
+        Self { resource, state }
+    }
+
     fn fact(&self) -> Option<Fact> {
-        match &self.what {
+        match &self.state {
             FactState::Fact(fact) => Some(fact.as_ref().clone()),
-            FactState::Gone | FactState::Old => None,
+            FactState::Gone | FactState::Unconfirmed => None,
         }
     }
 }
 
-type About = BTreeMap<ObjectRef, PublishedFact>;
+/// Facts about objects, as one run has or should have them.
+type RunFacts = BTreeMap<ObjectRef, PublishedFact>;
 
 /// Facts published to all runs. They outlive an epoch, so that the watcher can withdraw facts of objects that vanished
 /// between two epochs.
 #[derive(Debug, Default)]
 pub(super) struct PublishedFacts {
-    machines: BTreeMap<String, About>,
-    rollout: About,
+    machines: BTreeMap<String, RunFacts>,
+    rollout: RunFacts,
 }
 
 impl PublishedFacts {
     /// Starts a new epoch: marks every published fact to be published again.
-    pub(super) fn age(&mut self) {
-        for about in self.machines.values_mut().chain([&mut self.rollout]) {
-            about.retain(|_, said| said.what != FactState::Gone);
-            about.values_mut().for_each(|said| {
-                *said = PublishedFact {
+    pub(super) fn begin_epoch(&mut self) {
+        for facts in self.machines.values_mut().chain([&mut self.rollout]) {
+            facts.retain(|_, published| published.state != FactState::Gone);
+            for published in facts.values_mut() {
+                *published = PublishedFact {
                     resource: 0,
-                    what: FactState::Old,
-                }
-            });
+                    state: FactState::Unconfirmed,
+                };
+            }
         }
     }
-}
 
-impl PublishedFacts {
     /// Machines with a Node in the last list that still exist. The rollout does not wait for the others.
     fn still_listed(&self, view: &View) -> Option<Vec<String>> {
-        self.rollout.values().find_map(|said| match said.fact() {
-            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node, .. })) => {
-                let still_there = |uid: &str| {
-                    view.machines
-                        .get(uid)
-                        .is_some_and(ObservedMachine::may_start)
-                };
-                with_node.retain(|uid| still_there(uid));
-                Some(with_node)
-            }
-            _ => None,
-        })
+        self.rollout
+            .values()
+            .find_map(|published| match published.fact() {
+                Some(Fact::Rollout(rollout::Fact::Listed { mut with_node, .. })) => {
+                    let still_there = |uid: &str| {
+                        view.machines
+                            .get(uid)
+                            .is_some_and(ObservedMachine::may_start)
+                    };
+                    with_node.retain(|uid| still_there(uid));
+                    Some(with_node)
+                }
+                _ => None,
+            })
     }
 }
 
@@ -205,7 +217,8 @@ impl MessageWriter {
                 return Vec::new();
             }
             let known = self.live.remove(uid) | published.machines.remove(uid).is_some();
-            let gone = self.message(&run, object("Machine", uid), (view.latest, None), false);
+            let gone = PublishedFact::gone(view.latest);
+            let gone = self.message(&run, object("Machine", uid), &gone, false);
             return if known { vec![gone] } else { Vec::new() };
         };
         if !self.concerns(uid, machine) {
@@ -216,26 +229,21 @@ impl MessageWriter {
         }
         let may_start = machine.may_start();
         let wanted = self.wanted(view, machine);
-        let about = published.machines.entry(uid.to_owned()).or_default();
+        let facts = published.machines.entry(uid.to_owned()).or_default();
         let mut messages = Vec::new();
-        for (object, said) in difference(about, wanted, view.latest) {
+        for (object, published) in difference(facts, wanted, view.latest) {
             let start = may_start && object.kind == "Machine";
-            messages.push(self.message(&run, object, (said.resource, said.fact()), start));
+            messages.push(self.message(&run, object, &published, start));
         }
         messages
     }
 
     /// All that the run of this machine should know.
-    fn wanted(&self, view: &View, machine: &ObservedMachine) -> About {
-        let mut about = About::new();
-        let mut say = |kind: &str, uid: &str, resource: u64, fact: machine::Fact| {
-            about.insert(
-                object(kind, uid),
-                PublishedFact {
-                    resource,
-                    what: FactState::Fact(Box::new(Fact::Machine(fact))),
-                },
-            );
+    fn wanted(&self, view: &View, machine: &ObservedMachine) -> RunFacts {
+        let mut wanted = RunFacts::new();
+        let mut add = |kind: &str, uid: &str, resource: u64, fact: machine::Fact| {
+            let fact = PublishedFact::new(resource, Fact::Machine(fact));
+            wanted.insert(object(kind, uid), fact);
         };
         let mut fact = machine.published();
         fact.owner = view.owner_of(machine).cloned();
@@ -256,14 +264,14 @@ impl MessageWriter {
             fact.neighbour.clone_from(&all.neighbour);
         }
         let fact = machine::Fact::Machine(fact);
-        say("Machine", &machine.fact.machine.uid, machine.resource, fact);
+        add("Machine", &machine.fact.machine.uid, machine.resource, fact);
         if let Some((settings, resource)) =
             settings.and_then(|(all, resource)| Some((all.for_machine()?, resource)))
         {
-            say("Pool", &self.pool, *resource, machine::Fact::Pool(settings));
+            add("Pool", &self.pool, *resource, machine::Fact::Pool(settings));
         }
         if let Some(node) = view.node_of(machine) {
-            say(
+            add(
                 "Node",
                 &node.fact.uid,
                 node.resource,
@@ -272,9 +280,9 @@ impl MessageWriter {
         }
         for csr in view.csrs_of(machine) {
             let fact = machine::Fact::Csr(csr.fact.clone());
-            say("CertificateSigningRequest", &csr.uid, csr.resource, fact);
+            add("CertificateSigningRequest", &csr.uid, csr.resource, fact);
         }
-        about
+        wanted
     }
 
     /// The Node that `nodeRef` still names, though a list that was made after the Machines' lacks it.
@@ -297,11 +305,11 @@ impl MessageWriter {
             .as_deref()
             .filter(|node| !view.nodes.contains_key(*node))?;
         let node = object("Node", node);
-        published
-            .machines
-            .get_mut(uid)
-            .and_then(|about| about.remove(&node));
-        Some(self.message(&machine_run(uid).ok()?, node, (view.latest, None), false))
+        if let Some(facts) = published.machines.get_mut(uid) {
+            facts.remove(&node);
+        }
+        let gone = PublishedFact::gone(view.latest);
+        Some(self.message(&machine_run(uid).ok()?, node, &gone, false))
     }
 
     /// Messages for the rollout. After a full list they also name the machines with a Node.
@@ -311,19 +319,14 @@ impl MessageWriter {
         published: &mut PublishedFacts,
         listed: bool,
     ) -> Vec<FactMessage> {
-        let mut wanted = About::new();
-        let mut say = |kind: &str, uid: &str, resource: u64, fact: rollout::Fact| {
-            wanted.insert(
-                object(kind, uid),
-                PublishedFact {
-                    resource,
-                    what: FactState::Fact(Box::new(Fact::Rollout(fact))),
-                },
-            );
+        let mut wanted = RunFacts::new();
+        let mut add = |kind: &str, uid: &str, resource: u64, fact: rollout::Fact| {
+            let fact = PublishedFact::new(resource, Fact::Rollout(fact));
+            wanted.insert(object(kind, uid), fact);
         };
         let settings = self.settings.as_ref().filter(|_| !self.pool_waits);
         if let Some((settings, resource)) = settings {
-            say(
+            add(
                 "Pool",
                 &self.pool,
                 *resource,
@@ -331,7 +334,7 @@ impl MessageWriter {
             );
         }
         for owner in view.owners() {
-            say(
+            add(
                 "MachineSet",
                 &owner.uid.clone(),
                 view.latest,
@@ -344,7 +347,7 @@ impl MessageWriter {
             published.still_listed(view)
         };
         if let Some(with_node) = with_node {
-            say(
+            add(
                 "List",
                 &self.pool,
                 view.latest,
@@ -360,7 +363,7 @@ impl MessageWriter {
             "Pool" => self.pool_waits,
             _ => false,
         };
-        let unseen: About = published
+        let unseen: RunFacts = published
             .rollout
             .extract_if(.., |object, _| {
                 unsaid(object) && !wanted.contains_key(object)
@@ -368,22 +371,21 @@ impl MessageWriter {
             .collect();
         let changes = difference(&mut published.rollout, wanted, view.latest);
         published.rollout.extend(unseen);
-        let message = |(object, said): (ObjectRef, PublishedFact)| {
-            let fact = said.fact();
-            let start = fact.is_some();
-            self.message(&self.rollout, object, (said.resource, fact), start)
+        let message = |(object, published): (ObjectRef, PublishedFact)| {
+            let start = published.fact().is_some();
+            self.message(&self.rollout, object, &published, start)
         };
         changes.into_iter().map(message).collect()
     }
 
     /// Repeats the published facts of this machine's run.
-    pub(super) fn again(
+    pub(super) fn repeats_for(
         &self,
         view: &View,
         published: &PublishedFacts,
         uid: &str,
     ) -> Vec<FactMessage> {
-        let (Ok(run), Some(about)) = (machine_run(uid), published.machines.get(uid)) else {
+        let (Ok(run), Some(facts)) = (machine_run(uid), published.machines.get(uid)) else {
             return Vec::new();
         };
         let may_start = view
@@ -394,25 +396,23 @@ impl MessageWriter {
         let decided =
             |fact: &Fact| matches!(fact, Fact::Machine(machine::Fact::Csr(csr)) if !csr.pending);
         let mut messages = Vec::new();
-        for (object, said) in about {
-            if let FactState::Fact(fact) = &said.what
+        for (object, published) in facts {
+            if let FactState::Fact(fact) = &published.state
                 && !decided(fact)
             {
-                let what = (said.resource, Some(fact.as_ref().clone()));
                 let start = start(object);
-                messages.push(self.message(&run, object.clone(), what, start));
+                messages.push(self.message(&run, object.clone(), published, start));
             }
         }
         messages
     }
 
     /// Repeats the published facts of the rollout.
-    pub(super) fn rollout_again(&self, published: &PublishedFacts) -> Vec<FactMessage> {
+    pub(super) fn repeats_for_rollout(&self, published: &PublishedFacts) -> Vec<FactMessage> {
         let mut messages = Vec::new();
-        for (object, said) in &published.rollout {
-            if let FactState::Fact(fact) = &said.what {
-                let what = (said.resource, Some(fact.as_ref().clone()));
-                messages.push(self.message(&self.rollout, object.clone(), what, true));
+        for (object, published) in &published.rollout {
+            if let FactState::Fact(_) = &published.state {
+                messages.push(self.message(&self.rollout, object.clone(), published, true));
             }
         }
         messages
@@ -436,17 +436,17 @@ impl MessageWriter {
         &self,
         run: &RunId,
         object: ObjectRef,
-        (resource, fact): (u64, Option<Fact>),
+        published: &PublishedFact,
         may_start: bool,
     ) -> FactMessage {
         let version = Version {
             epoch: self.beginning.epoch,
-            resource,
+            resource: published.resource,
         };
         let body = Inbound::Observed(Observation {
             object,
             version,
-            fact,
+            fact: published.fact(),
             may_start,
         });
         InboxMessage {
@@ -480,7 +480,7 @@ fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
         status: "False".to_owned(),
         reason: "TwoMachines".to_owned(),
         message: cut(format!(
-            "the Node {name} would be the Machine's {namespace}/{other}, too: no certificate request in that name is looked at"
+            "the Node {name} would be the Machine's {namespace}/{other}, too: dormer approves no certificate request in that name"
         )),
     })
 }
@@ -542,22 +542,18 @@ fn object(kind: &str, uid: &str) -> ObjectRef {
     }
 }
 
-/// Makes `about` equal to `wanted`. Returns the new facts, and withdraws those that are no longer wanted. Versions grow
+/// Makes `known` equal to `wanted`. Returns the new facts, and withdraws those that are no longer wanted. Versions grow
 /// with every change, also if the fact changed without an object's resourceVersion.
 fn difference(
-    about: &mut About,
-    mut wanted: About,
+    known: &mut RunFacts,
+    mut wanted: RunFacts,
     latest: u64,
 ) -> Vec<(ObjectRef, PublishedFact)> {
     let mut changes = Vec::new();
-    for (object, said) in about.iter_mut() {
-        if said.what != FactState::Gone && !wanted.contains_key(object) {
-            let resource = latest.max(said.resource + 1);
-            *said = PublishedFact {
-                resource,
-                what: FactState::Gone,
-            };
-            changes.push((object.clone(), said.clone()));
+    for (object, published) in known.iter_mut() {
+        if published.state != FactState::Gone && !wanted.contains_key(object) {
+            *published = PublishedFact::gone(latest.max(published.resource + 1));
+            changes.push((object.clone(), published.clone()));
         }
     }
     // A fact with which a run may begin goes before those that need the run.
@@ -566,18 +562,18 @@ fn difference(
         .find(|object| object.kind == "Machine")
         .cloned();
     let first = first.and_then(|object| wanted.remove_entry(&object));
-    for (object, mut said) in first.into_iter().chain(wanted) {
-        if let Some(before) = about.get_mut(&object) {
-            if before.what == said.what {
-                before.resource = before.resource.max(said.resource);
+    for (object, mut fact) in first.into_iter().chain(wanted) {
+        if let Some(before) = known.get_mut(&object) {
+            if before.state == fact.state {
+                before.resource = before.resource.max(fact.resource);
                 continue;
             }
-            if before.what != FactState::Old && before.resource >= said.resource {
-                said.resource = before.resource + 1;
+            if before.state != FactState::Unconfirmed && before.resource >= fact.resource {
+                fact.resource = before.resource + 1;
             }
         }
-        changes.push((object.clone(), said.clone()));
-        about.insert(object, said);
+        changes.push((object.clone(), fact.clone()));
+        known.insert(object, fact);
     }
     changes
 }

@@ -33,25 +33,27 @@ const CHANGES_MAX: usize = 1_024;
 /// Parts into which the repeats of one round are divided.
 const PARTS: u32 = 60;
 /// Parts after which the cluster settings are read again.
-const CLUSTER_SETTINGS_EVERY: u32 = 10;
+const CLUSTER_SETTINGS_EVERY_PARTS: u32 = 10;
 /// Parts after which the watcher checks again for another operator for Windows hosts.
-const OTHER_OPERATORS_EVERY: u32 = 5;
+const OTHER_OPERATORS_EVERY_PARTS: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
-const CLASSES_EVERY: u32 = 5;
+const CLASSES_EVERY_PARTS: u32 = 5;
 /// Parts after which the watcher sends changed replica counts of MachineSets to the rollout, if nothing else of them
 /// changed. A message about a set names its machines, so it is large.
-const NUMBERS_EVERY: u32 = 10;
+const NUMBERS_EVERY_PARTS: u32 = 10;
 /// Parts after which the facts of a new machine are repeated: the first ones may have arrived before its run began.
-const NEW_AGAIN: [u32; 2] = [1, 5];
+const NEW_AGAIN_AFTER_PARTS: [u32; 2] = [1, 5];
 
 struct Round {
     view: View,
     writer: MessageWriter,
     /// New machines whose facts are repeated, with the due time.
-    fresh: VecDeque<(Instant, String)>,
+    new_machines: VecDeque<(Instant, String)>,
+    /// UID of the last machine whose facts were repeated.
     cursor: String,
-    parts: u32,
-    part: Duration,
+    /// Parts of the repeats that are done.
+    parts_done: u32,
+    part_length: Duration,
     owners_due: Instant,
 }
 
@@ -73,21 +75,18 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 .await?;
             from.push(self.source_listed(&mut view, resource, listing));
         }
-        self.published.age();
+        self.published.begin_epoch();
         // Subscribed before the first read, so that no change is missed.
         let installed = self.catalog.changed();
         let writer = MessageWriter::new(beginning, &self.options.pool, self.rollout.clone());
-        let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
-        let cursor = String::new();
-        let owners_due = Instant::now();
         let mut round = Round {
             view,
             writer,
-            fresh: VecDeque::new(),
-            cursor,
-            parts: 0,
-            part,
-            owners_due,
+            new_machines: VecDeque::new(),
+            cursor: String::new(),
+            parts_done: 0,
+            part_length: (self.options.repeat / PARTS).max(Duration::from_millis(10)),
+            owners_due: Instant::now(),
         };
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
@@ -156,48 +155,46 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         mut changes: mpsc::Receiver<ObjectChange>,
         mut installed: watch::Receiver<u64>,
     ) -> Result<(), ApiFailure> {
-        let mut parts = tokio::time::interval_at(Instant::now() + round.part, round.part);
+        let mut parts =
+            tokio::time::interval_at(Instant::now() + round.part_length, round.part_length);
         parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let relist = tokio::time::sleep(self.options.relist);
         tokio::pin!(relist);
+        let mut batch = Vec::new();
         loop {
             let messages = tokio::select! {
                 () = &mut relist => return Ok(()),
-                first = changes.recv() => {
-                    let ended = || ApiFailure("every watch has ended".to_owned());
-                    let mut next = Some(first.ok_or_else(ended)?);
-                    for _ in 0..CHANGES_MAX {
-                        let Some(change) = next.take() else { break };
-                        self.apply(&mut round, change)?;
-                        next = changes.try_recv().ok();
+                count = changes.recv_many(&mut batch, CHANGES_MAX) => {
+                    if count == 0 {
+                        return Err(ApiFailure("every watch has ended".to_owned()));
                     }
-                    if let Some(change) = next {
+                    for change in batch.drain(..) {
                         self.apply(&mut round, change)?;
                     }
                     self.changed(&mut round).await
                 }
-                () = changed(&mut installed) => {
+                () = wait_for_change(&mut installed) => {
                     self.settings.stale();
                     self.changed(&mut round).await
                 }
                 _ = parts.tick() => {
                     let mut messages = self.part(&mut round);
                     self.hosts.keep(&round.view).await;
-                    if round.parts.is_multiple_of(CLUSTER_SETTINGS_EVERY) {
+                    if round.parts_done.is_multiple_of(CLUSTER_SETTINGS_EVERY_PARTS) {
                         self.surroundings.refresh(&*self.catalog).await;
                         if self.refresh_changing().await {
                             messages.extend(self.changed(&mut round).await);
                         }
                     }
-                    if round.parts.is_multiple_of(CLASSES_EVERY) {
+                    if round.parts_done.is_multiple_of(CLASSES_EVERY_PARTS) {
                         self.keep_classes(&round).await;
                     }
-                    if round.parts.is_multiple_of(OTHER_OPERATORS_EVERY)
+                    if round.parts_done.is_multiple_of(OTHER_OPERATORS_EVERY_PARTS)
                         && self.refresh_other_operators().await
                     {
                         messages.extend(self.changed(&mut round).await);
                     }
-                    if round.parts == 0 && self.servers.refresh(&self.client).await {
+                    if round.parts_done == 0 && self.servers.refresh(&self.client).await {
                         self.settings.stale();
                         messages.extend(self.changed(&mut round).await);
                     }
@@ -276,7 +273,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             return Vec::new();
         }
         round.view.owners_changed = false;
-        round.owners_due = now + round.part;
+        round.owners_due = now + round.part_length;
         round
             .writer
             .write_rollout(&round.view, &mut self.published, false)
@@ -287,19 +284,19 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let mut messages = round.writer.pool_due(&round.view, &mut self.published);
         messages.extend(self.owners(round));
         let now = Instant::now();
-        while let Some((_, uid)) = round.fresh.pop_front_if(|(due, _)| *due <= now) {
-            messages.extend(round.writer.again(&round.view, &self.published, &uid));
+        while let Some((_, uid)) = round.new_machines.pop_front_if(|(due, _)| *due <= now) {
+            messages.extend(round.writer.repeats_for(&round.view, &self.published, &uid));
         }
         for _ in 0..round.writer.live().div_ceil(PARTS as usize) {
             let Some(uid) = round.writer.next_after(&round.cursor) else {
                 round.cursor.clear();
                 break;
             };
-            messages.extend(round.writer.again(&round.view, &self.published, &uid));
+            messages.extend(round.writer.repeats_for(&round.view, &self.published, &uid));
             round.cursor = uid;
         }
-        round.parts = (round.parts + 1) % PARTS;
-        if round.parts.is_multiple_of(NUMBERS_EVERY)
+        round.parts_done = (round.parts_done + 1) % PARTS;
+        if round.parts_done.is_multiple_of(NUMBERS_EVERY_PARTS)
             && std::mem::take(&mut round.view.numbers_changed)
         {
             messages.extend(
@@ -308,8 +305,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     .write_rollout(&round.view, &mut self.published, false),
             );
         }
-        if round.parts == 0 || NEW_AGAIN.contains(&round.parts) {
-            messages.extend(round.writer.rollout_again(&self.published));
+        if round.parts_done == 0 || NEW_AGAIN_AFTER_PARTS.contains(&round.parts_done) {
+            messages.extend(round.writer.repeats_for_rollout(&self.published));
         }
         self.show(round);
         messages
@@ -466,13 +463,15 @@ impl Round {
     fn remember_new(&mut self) {
         let now = Instant::now();
         let started = std::mem::take(&mut self.writer.started);
-        for after in NEW_AGAIN {
-            let due = now + self.part * after;
-            self.fresh
+        for after in NEW_AGAIN_AFTER_PARTS {
+            let due = now + self.part_length * after;
+            self.new_machines
                 .extend(started.iter().map(|uid| (due, uid.clone())));
         }
         // Sorted, since what began before may be due later.
-        self.fresh.make_contiguous().sort_by_key(|(due, _)| *due);
+        self.new_machines
+            .make_contiguous()
+            .sort_by_key(|(due, _)| *due);
     }
 }
 
@@ -486,7 +485,7 @@ async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Resul
 }
 
 /// Waits for a change; for ever once there can be none.
-async fn changed(installed: &mut watch::Receiver<u64>) {
+async fn wait_for_change(installed: &mut watch::Receiver<u64>) {
     if installed.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

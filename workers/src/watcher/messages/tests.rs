@@ -145,7 +145,7 @@ impl Harness {
 
     /// The next epoch, with an empty view.
     fn relist(&mut self, epoch: u64, live: &[&str]) {
-        self.published.age();
+        self.published.begin_epoch();
         self.writer = Self::writer(epoch, live);
         self.view = View::default();
     }
@@ -364,7 +364,7 @@ fn an_ignored_machine_starts_no_run_but_an_open_run_learns_of_it() {
     assert!(
         harness
             .writer
-            .again(&harness.view, &harness.published, "b")
+            .repeats_for(&harness.view, &harness.published, "b")
             .iter()
             .map(line)
             .eq(["b: Machine b @1"])
