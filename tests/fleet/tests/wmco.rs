@@ -7,7 +7,7 @@ use dormer_fleet::{
     World, WorldConfig,
     api::{Key, Meta, Object, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
     wmco::{
-        KEY_ANNOTATION, Options, VERSION_ANNOTATION, Wmco,
+        KEY_ANNOTATION, Options, REBOOT_ANNOTATION, VERSION_ANNOTATION, Wmco,
         rules::{DEPLOYMENT, LOCK, RULES, Rule},
     },
 };
@@ -179,6 +179,47 @@ async fn it_configures_nodes_without_a_version_undrained() {
             assert_eq!(world.record.tally().pods_evicted, 0, "nothing is drained");
         }
         marked
+    })
+    .await;
+}
+
+/// What dormer's worker leaves there once it wrote user data itself.
+fn other_user_data(world: &World) {
+    let key = Key::new("openshift-machine-api", "windows-user-data");
+    let other = json!({"stringData": {"userData": "of somebody else"}});
+    patch(world, &kinds::SECRET, &key, &other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_clears_keys_for_other_user_data_and_so_deletes_machines() {
+    is_needed(Rule::ClearsKeysForOtherUserData, async |off| {
+        let site = Site::new(off, None).await;
+        assert!(comes(&site.world, || site.marked()).await, "configured");
+        let gone = || windows(&site.world).is_none_or(|now| now.uid() != site.machine.uid());
+        let deletes = || gone() || windows(&site.world).is_some_and(|machine| machine.deleting());
+        assert!(!comes(&site.world, deletes).await, "its own user data");
+        other_user_data(&site.world);
+        comes(&site.world, deletes).await
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_reboots_a_node_that_owes_it() {
+    is_needed(Rule::RebootsWhatOwesIt, async |off| {
+        let site = Site::new(off, None).await;
+        let world = &site.world;
+        assert!(comes(world, || site.marked()).await, "configured");
+        let hosts = world.hosts.as_ref().expect("hosts");
+        let host = hosts.host(site.machine.uid()).expect("a host");
+        let boots = host.state().boots;
+        let owes = json!({"metadata": {"annotations": {REBOOT_ANNOTATION: ""}}});
+        let key = Key::of(&node(world).expect("a Node"));
+        patch(world, &kinds::NODE, &key, &owes);
+        let paid = || node(world).is_some_and(|node| node.annotation(REBOOT_ANNOTATION).is_none());
+        let rebooted = comes(world, paid).await;
+        assert_eq!(host.state().boots > boots, rebooted);
+        rebooted
     })
     .await;
 }

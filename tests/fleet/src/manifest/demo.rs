@@ -47,17 +47,23 @@ pub fn secret(namespace: &str, name: &str, data: &[(&str, &str)]) -> Value {
         "metadata": {"name": name, "namespace": namespace}, "data": data})
 }
 
-/// The secrets that the guide and WMCO expect, and the cluster's own.
-pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> {
-    let public = &key.public_line;
-    let user_data = format!(
+/// What the simulated WMCO writes as user data of new machines: nothing in it but the key differs.
+pub fn user_data(public_line: &str) -> String {
+    let public: Vec<&str> = public_line.split_whitespace().take(2).collect();
+    let public = public.join(" ");
+    format!(
         "<powershell>\n\
          Add-WindowsCapability -Online -Name OpenSSH.Server~~~~0.0.1.0\n\
          Set-Content -Encoding ascii -Path C:\\ProgramData\\ssh\\administrators_authorized_keys \
          -Value '{public}'\n\
          Restart-Service sshd\n\
          </powershell>\n<persist>true</persist>\n"
-    );
+    )
+}
+
+/// The secrets that the guide and WMCO expect, and the cluster's own.
+pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> {
+    let user_data = user_data(&key.public_line);
     let token = [("ca.crt", ca_pem), ("token", bootstrap_token)];
     let private = [("private-key.pem", key.private_pem.as_str())];
     vec![

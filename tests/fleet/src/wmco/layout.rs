@@ -8,8 +8,11 @@ use tokio::time::Instant;
 
 use super::{KEY_ANNOTATION, VERSION, VERSION_ANNOTATION, process_key, wicd};
 use crate::{
-    api::{Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
+    api::{
+        DeleteOptions, Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind,
+    },
     host::{Host, path::WinPath, state::State},
+    manifest::demo::{self, MACHINE_API},
     world::{World, WorldError},
 };
 
@@ -22,7 +25,8 @@ const DORMERS: &str = r"C:\Windows\dormer";
 /// Its service.
 const BOOT: &str = "dormer-boot";
 
-/// Gives every Windows node of the world to WMCO, as if it had configured each. Nothing is restarted, and no pod moves.
+/// Gives every Windows node of the world to WMCO, as if it had configured each, and the user data of new machines.
+/// Nothing is restarted, and no pod moves.
 ///
 /// # Errors
 /// The server refuses a patch.
@@ -45,6 +49,22 @@ pub async fn all(world: &World) -> Result<(), WorldError> {
             mark(world, kind, &object.value, marks)?;
         }
     }
+    user_data(world)
+}
+
+/// The Secret that WMCO would write, by the key that hosts have.
+fn user_data(world: &World) -> Result<(), WorldError> {
+    const NAME: &str = "windows-user-data";
+    let key = Key::new(MACHINE_API, NAME);
+    // It is made again.
+    let there = DeleteOptions::default();
+    drop(
+        world
+            .api
+            .delete(&User::admin(), &kinds::SECRET, &key, &there),
+    );
+    let text = demo::user_data(&world.ssh_key.public_line);
+    world.create(demo::secret(MACHINE_API, NAME, &[("userData", &text)]))?;
     Ok(())
 }
 

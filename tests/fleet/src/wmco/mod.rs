@@ -20,10 +20,10 @@ use crate::{
     api::{Meta, User, auth::secret_text, ca, kinds},
     faults::Fault,
     host::{
-        Hosts,
+        Hosts, Phase,
         kubelet::{Api, Identity},
     },
-    manifest::demo::{MACHINE_API, OPERATOR},
+    manifest::demo::{self, MACHINE_API, OPERATOR},
     world::{Pace, World, WorldClock, WorldError},
 };
 use rules::{ACCOUNT, DEPLOYMENT, LOCK, Rule};
@@ -32,6 +32,8 @@ use rules::{ACCOUNT, DEPLOYMENT, LOCK, Rule};
 pub const VERSION: &str = "11.0.0-0be4b9cc";
 /// What says on a Node that WMCO has configured it.
 pub const VERSION_ANNOTATION: &str = "windowsmachineconfig.openshift.io/version";
+/// What its daemon says on a Node whose host has to restart.
+pub const REBOOT_ANNOTATION: &str = "windowsmachineconfig.openshift.io/reboot-required";
 /// By which key a Node was configured.
 pub const KEY_ANNOTATION: &str = "windowsmachineconfig.openshift.io/pub-key-hash";
 /// How long it takes to configure a host (README: about 10 minutes).
@@ -178,11 +180,17 @@ fn installed(namespace: &str) -> [Value; 4] {
 /// WMCO's hash of a key: of its public half's line, without comment and line end (`pkg/nodeconfig/nodeconfig.go`,
 /// CreatePubKeyHashAnnotation).
 pub fn process_key(private_pem: &str) -> Option<String> {
+    let line = public_line(private_pem)?;
+    Some(sha256_hex(line.as_bytes()))
+}
+
+/// The line of a key's public half, without comment and line end.
+fn public_line(private_pem: &str) -> Option<String> {
     let key = russh::keys::decode_secret_key(private_pem, None).ok()?;
     let mut public = key.public_key().clone();
     public.set_comment("");
     let line = public.to_openssh().ok()?;
-    Some(sha256_hex(line.trim_end().as_bytes()))
+    Some(line.trim_end().to_owned())
 }
 
 fn deployment(namespace: &str) -> Value {
@@ -308,8 +316,16 @@ impl Process {
         if self.follows(Rule::ApprovesRequests) {
             self.approve().await?;
         }
-        let key = self.key().await?;
+        let secret = self.secret().await?;
+        let key = process_key(&secret).ok_or("its private key cannot be read")?;
+        if self.follows(Rule::ClearsKeysForOtherUserData) {
+            self.user_data(&secret).await?;
+        }
         for found in self.configured().await? {
+            let owes = found.node.annotation(REBOOT_ANNOTATION).is_some();
+            if owes && self.follows(Rule::RebootsWhatOwesIt) {
+                return self.reboot(&found).await;
+            }
             let version = found.node.annotation(VERSION_ANNOTATION);
             if version.is_some() {
                 self.daemon(&found, daemons).await?;
@@ -334,12 +350,67 @@ impl Process {
         Ok(())
     }
 
-    /// The hash of the key in its own namespace.
-    async fn key(&self) -> Result<String, String> {
+    /// The key in its own namespace.
+    async fn secret(&self) -> Result<String, String> {
         let path = format!("{}/cloud-private-key", self.path("secrets"));
         let (_, secret) = self.api.get(&path).await?;
-        let text = secret_text(&secret, "private-key.pem").ok_or("it has no private key")?;
-        process_key(&text).ok_or_else(|| "its private key cannot be read".to_owned())
+        secret_text(&secret, "private-key.pem").ok_or_else(|| "it has no private key".to_owned())
+    }
+
+    /// Writes user data of new machines by its key. What was there before, if it is not the same, is taken for that of
+    /// another key.
+    async fn user_data(&self, private: &str) -> Result<(), String> {
+        const NAME: &str = "windows-user-data";
+        let text = demo::user_data(&public_line(private).ok_or("its private key cannot be read")?);
+        let wanted = demo::secret(MACHINE_API, NAME, &[("userData", &text)]);
+        let secrets = format!("/api/v1/namespaces/{MACHINE_API}/secrets");
+        let (code, there) = self.api.get(&format!("{secrets}/{NAME}")).await?;
+        if code == 404 {
+            return self.api.post(&secrets, &wanted).await.map(drop);
+        }
+        if secret_text(&there, "userData").as_deref() == Some(text.as_str()) {
+            return Ok(());
+        }
+        let of_machine = |node: &Value| {
+            node.label("kubernetes.io/os") == Some("windows")
+                && node.label("windowsmachineconfig.openshift.io/byoh").is_none()
+        };
+        let cleared = json!({"metadata": {"annotations": {KEY_ANNOTATION: ""}}});
+        for node in self.items("/api/v1/nodes").await? {
+            if of_machine(&node) {
+                let path = format!("/api/v1/nodes/{}", node.name());
+                self.api.merge(&path, &cleared).await?;
+            }
+        }
+        let path = format!("{secrets}/{NAME}");
+        self.api.put(&path, &wanted).await.map(drop)
+    }
+
+    /// Restarts a host that owes a reboot (`pkg/nodeconfig/nodeconfig.go`, SafeReboot).
+    async fn reboot(&self, found: &Configured) -> Result<(), String> {
+        let node = format!("/api/v1/nodes/{}", found.node.name());
+        let cordon = |on: bool| json!({"spec": {"unschedulable": on.then_some(true)}});
+        self.api.merge(&node, &cordon(true)).await?;
+        for pod in self.items("/api/v1/pods").await? {
+            if pod["spec"]["nodeName"] == found.node.name() {
+                let path = format!("/api/v1/namespaces/{}/pods", pod.namespace());
+                let meta = json!({"name": pod.name(), "namespace": pod.namespace()});
+                let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta});
+                let path = format!("{path}/{}/eviction", pod.name());
+                self.api.post(&path, &eviction).await?;
+            }
+        }
+        let hosts = self.hosts.as_ref();
+        if let Some(host) = hosts.and_then(|hosts| hosts.host(found.machine.uid())) {
+            let boots = host.state().boots;
+            host.reboot_in(Duration::from_secs(1));
+            while host.state().boots == boots || host.phase() != Phase::Up {
+                self.pace.sleep(POLL_EVERY).await;
+            }
+        }
+        let paid = json!({"metadata": {"annotations": {REBOOT_ANNOTATION: null}}});
+        self.api.merge(&node, &paid).await?;
+        self.api.merge(&node, &cordon(false)).await.map(drop)
     }
 
     /// Plays the daemon of a host that has one.

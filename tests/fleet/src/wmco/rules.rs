@@ -25,6 +25,10 @@ pub enum Rule {
     ApprovesRequests,
     /// The daemon restores command lines.
     RestoresCommandLines,
+    /// Other user data than its own costs every Machine's Node its key.
+    ClearsKeysForOtherUserData,
+    /// A Node that owes a reboot gets it.
+    RebootsWhatOwesIt,
 }
 
 /// A rule, where it was read, and the test that fails without it.
@@ -40,7 +44,7 @@ pub struct Row {
 }
 
 /// All of them.
-pub const RULES: [Row; 5] = [
+pub const RULES: [Row; 7] = [
     Row {
         rule: Rule::LeadsForLife,
         what: "the Pod that leads owns the ConfigMap windows-machine-config-operator-lock in its own namespace, for life",
@@ -70,6 +74,19 @@ pub const RULES: [Row; 5] = [
         what: "its daemon on a host restores the services' command lines every two minutes",
         source: "pkg/daemon/controller/controller.go",
         test: "its_daemon_restores_command_lines_every_two_minutes",
+    },
+    Row {
+        rule: Rule::ClearsKeysForOtherUserData,
+        what: "if the Secret windows-user-data is not what it would write by its own key, every Machine's Node loses its \
+               pub-key-hash, and the Secret is written again; one that is absent is made, and no Node changes",
+        source: "controllers/secret_controller.go",
+        test: "it_clears_keys_for_other_user_data_and_so_deletes_machines",
+    },
+    Row {
+        rule: Rule::RebootsWhatOwesIt,
+        what: "a Node with the annotation reboot-required is cordoned and drained, and its host is restarted",
+        source: "controllers/node_controller.go",
+        test: "it_reboots_a_node_that_owes_it",
     },
 ];
 
