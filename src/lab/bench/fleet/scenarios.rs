@@ -2,6 +2,7 @@
 
 mod left_behind;
 mod people;
+mod platforms;
 mod power;
 mod stage;
 mod verdicts;

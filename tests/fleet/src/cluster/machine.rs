@@ -284,6 +284,7 @@ impl Machines {
         let platform = match provider["kind"].as_str() {
             Some("AWSMachineProviderConfig") => Platform::Aws,
             Some("AzureMachineProviderSpec") => Platform::Azure,
+            Some("VSphereMachineProviderSpec") => Platform::VSphere,
             _ => Platform::Other,
         };
         let secret = text("/userDataSecret/name").unwrap_or_default();

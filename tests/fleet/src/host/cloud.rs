@@ -290,12 +290,21 @@ fn instance(order: &HostOrder, address: &str) -> Instance {
             "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{}",
             order.name
         ),
+        Platform::VSphere => format!(
+            "vsphere://{:08x}-0000-4000-8000-{:012x}",
+            id >> 32,
+            id & 0xffff_ffff_ffff
+        ),
         Platform::Other => format!("fleet:///{id:016x}"),
     };
     let mut addresses = vec![("InternalIP".to_owned(), address.to_owned())];
     if order.platform == Platform::Aws {
         let name = format!("ip-{}.ec2.internal", address.replace('.', "-"));
         addresses.push(("InternalDNS".into(), name));
+    }
+    if order.platform == Platform::VSphere {
+        // The virtual machine's name, whatever its Windows calls itself.
+        addresses.push(("InternalDNS".into(), order.name.clone()));
     }
     Instance {
         provider_id,

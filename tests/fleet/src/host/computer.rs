@@ -375,6 +375,8 @@ fn computer_name(order: &HostOrder, seed: u64) -> String {
         .collect();
     match order.platform {
         crate::world::Platform::Aws => format!("EC2AMAZ-{tail}"),
+        // A clone of a generalised template.
+        crate::world::Platform::VSphere => format!("WIN-{tail}"),
         crate::world::Platform::Azure | crate::world::Platform::Other => {
             let name: String = order.name.chars().rev().take(15).collect();
             let name: String = name.chars().rev().collect();

@@ -11,6 +11,8 @@ use serde_json::Value;
 pub const AWS_WINDOWS: &str = include_str!("../../manifests/aws-windows-machineset.yaml");
 /// The guide's Windows MachineSet on Azure.
 pub const AZURE_WINDOWS: &str = include_str!("../../manifests/azure-windows-machineset.yaml");
+/// A Windows MachineSet on vSphere.
+pub const VSPHERE_WINDOWS: &str = include_str!("../../manifests/vsphere-windows-machineset.yaml");
 /// A Linux MachineSet for infra nodes.
 pub const INFRA: &str = include_str!("../../manifests/infra-machineset.yaml");
 /// One control-plane Machine.

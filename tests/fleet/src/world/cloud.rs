@@ -33,6 +33,8 @@ pub enum Platform {
     Aws,
     /// `AzureMachineProviderSpec`.
     Azure,
+    /// `VSphereMachineProviderSpec`.
+    VSphere,
     /// Anything else.
     Other,
 }
