@@ -92,6 +92,9 @@ fn attacks(site: &Site) -> Vec<Attack> {
     for key in [
         "machine.openshift.io/machine",
         "k8s.ovn.org/hybrid-overlay-node-subnet",
+        // What WMCO's is taken away, and never written.
+        "windowsmachineconfig.openshift.io/reboot-required",
+        "windowsmachineconfig.openshift.io/pub-key-hash",
     ] {
         add(
             "dormer-worker",

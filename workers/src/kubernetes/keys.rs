@@ -28,6 +28,10 @@ pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.
 pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
+/// Annotation and label of a Node: the host owes WMCO a restart, and WMCO upgrades the node. Both are void once dormer has
+/// configured the host (docs/field-notes.md, WMCO beside dormer).
+pub const WMCO_REBOOT: &str = "windowsmachineconfig.openshift.io/reboot-required";
+pub const WMCO_UPGRADING: &str = "windowsmachineconfig.openshift.io/upgrading";
 /// On a WindowsHost: the ConfigMap that it was made from.
 pub const HOST_FROM: &str = "dormer.io/from";
 /// Finalizer of a WindowsHost: it stays until its host is torn down and its Node deleted.

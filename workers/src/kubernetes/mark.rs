@@ -12,10 +12,11 @@ use dormer_proto::{
     message::Failure,
 };
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 impl KubernetesExecutor {
-    /// Writes our version and the pinned host key on the Node, unless it has them. Before that the Node gets the labels
+    /// Writes our version and the pinned host key on the Node, unless it has them, and takes away what WMCO still had to do
+    /// on its host. Before that the Node gets the labels
     /// of its machine's template, and is checked if there is an expectation. `false`: a check failed, and no version
     /// was written.
     pub(super) async fn mark(
@@ -51,9 +52,12 @@ impl KubernetesExecutor {
         }
         let found = live.node;
         let annotations = found.annotations();
-        let there = annotations
-            .get(keys::VERSION)
-            .is_some_and(|there| there == version)
+        let owes = annotations.contains_key(keys::WMCO_REBOOT)
+            || found.labels().contains_key(keys::WMCO_UPGRADING);
+        let there = !owes
+            && annotations
+                .get(keys::VERSION)
+                .is_some_and(|there| there == version)
             && annotations.get(keys::INSTALLATION) == Some(&self.settings.namespace)
             && pin.is_none_or(|pin| annotations.get(keys::HOST_KEY).is_some_and(|k| k == pin));
         if !there {
@@ -62,7 +66,12 @@ impl KubernetesExecutor {
             if let Some(pin) = pin {
                 marks[keys::HOST_KEY] = pin.into();
             }
-            let change = json!({"metadata": {"annotations": marks}});
+            let mut change = json!({"metadata": {"annotations": marks}});
+            if owes {
+                // A WMCO that came back would restart the host, or wait for this node with every other one.
+                change["metadata"]["annotations"][keys::WMCO_REBOOT] = Value::Null;
+                change["metadata"]["labels"] = json!({keys::WMCO_UPGRADING: null});
+            }
             patch(&self.node_api(), &found, &format!("Node {node}"), change).await?;
         }
         Ok((outcome, true))

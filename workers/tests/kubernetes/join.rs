@@ -216,6 +216,29 @@ async fn a_denial_stands() {
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
 }
 
+/// What WMCO still had to do on the host is void; what it compares stays.
+#[tokio::test]
+async fn a_node_that_is_marked_owes_wmco_nothing() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let wmco = |key: &str| format!("windowsmachineconfig.openshift.io/{key}");
+    let marks = json!({"metadata": {
+        "annotations": {wmco("reboot-required"): "", wmco("version"): "11.0.0-a", wmco("pub-key-hash"): "k"},
+        "labels": {wmco("upgrading"): "true"}}});
+    bench.patch_node(m, marks.clone());
+    bench.run(mark(m, "v1", None)).await.expect("marked");
+    let node = bench.node(m);
+    assert_eq!(node.annotation(keys::VERSION), Some("v1"));
+    assert_eq!(node.annotation(&wmco("reboot-required")), None);
+    assert_eq!(node.label(&wmco("upgrading")), None);
+    assert_eq!(node.annotation(&wmco("version")), Some("11.0.0-a"));
+    assert_eq!(node.annotation(&wmco("pub-key-hash")), Some("k"));
+    // Marked again under the same version, too.
+    bench.patch_node(m, marks.clone());
+    bench.run(mark(m, "v1", None)).await.expect("marked");
+    assert_eq!(bench.node(m).annotation(&wmco("reboot-required")), None);
+}
+
 #[tokio::test]
 async fn a_node_is_marked_once() {
     let bench = Bench::new(1, false).await;
