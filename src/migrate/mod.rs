@@ -16,6 +16,7 @@ use dormer_workers::host::HostProgram;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
 use survey::Survey;
+pub(crate) use survey::{WICD, key_hash};
 
 /// Text below the flags of `check` in `--help`.
 const CHECK_HELP: &str = "\

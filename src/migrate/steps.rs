@@ -213,7 +213,9 @@ pub(super) const STEPS: &[StepRow] = &[
         },
         how: "when you are sure: kubectl delete namespace of WMCO; kubectl annotate nodes -l kubernetes.io/os=windows \
               windowsmachineconfig.openshift.io/version- windowsmachineconfig.openshift.io/desired-version- \
-              windowsmachineconfig.openshift.io/pub-key-hash-",
+              windowsmachineconfig.openshift.io/pub-key-hash- windowsmachineconfig.openshift.io/username- \
+              windowsmachineconfig.openshift.io/reboot-required- windowsmachineconfig.openshift.io/ssh-host-key- \
+              windowsmachineconfig.openshift.io/ssh-host-key-type-",
         write: None,
     },
 ];

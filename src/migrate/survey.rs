@@ -33,7 +33,7 @@ pub(super) const KEY: &str = "cloud-private-key";
 /// File in that Secret.
 pub(super) const KEY_FILE: &str = "private-key.pem";
 /// WMCO's daemon on hosts (WICD): its service, and its account.
-pub(super) const WICD: &str = "windows-instance-config-daemon";
+pub(crate) const WICD: &str = "windows-instance-config-daemon";
 /// ConfigMaps that WICD follows, before their version.
 pub(super) const SERVICES: &str = "windows-services-";
 /// WMCO's list of hosts of one's own.
@@ -197,7 +197,7 @@ impl Survey {
 
 /// WMCO's hash of a key: SHA-256 of the line in `authorized_keys`, without comment and line end
 /// (WMCO `pkg/nodeconfig/nodeconfig.go`, CreatePubKeyHashAnnotation, read at 0be4b9cc).
-pub(super) fn key_hash(public_line: &str) -> String {
+pub(crate) fn key_hash(public_line: &str) -> String {
     sha256_hex(public_line.trim_end().as_bytes())
 }
 

@@ -2,7 +2,7 @@
 //! edited.
 
 use super::key::{KeySource, POLL_EVERY};
-use dormer_profile::userdata::user_data;
+use dormer_profile::userdata::{user_data, with_other_key};
 use dormer_workers::kubernetes::keys::OURS;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -66,10 +66,16 @@ impl Keeper {
             return Ok(());
         };
         let public = key.public_line().map_err(|error| error.to_string())?;
+        let previous = key.previous().and_then(|key| key.public_line().ok());
         let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
-        self.keep(&self.machines, &public, &text).await?;
+        let wanted = UserData {
+            public: &public,
+            previous: previous.as_deref(),
+            text: &text,
+        };
+        self.keep(&self.machines, wanted).await?;
         // Most clusters have no such namespace, or dormer has no rights in it.
-        if let Err(why) = self.keep(CLUSTER_API, &public, &text).await {
+        if let Err(why) = self.keep(CLUSTER_API, wanted).await {
             tracing::debug!("user data in {CLUSTER_API}: {why}");
         }
         Ok(())
@@ -87,8 +93,11 @@ impl Keeper {
         Ok(platform.map(str::to_ascii_lowercase))
     }
 
-    /// Writes one Secret. A Secret of another owner stays unchanged while it permits dormer's key.
-    async fn keep(&self, namespace: &str, public: &str, text: &str) -> Result<(), String> {
+    /// Writes one Secret. A Secret of another owner stays unchanged while it permits dormer's key. During a rotation it
+    /// gets the new key in place of the previous one and stays that owner's: WMCO, if it comes back, deletes every Machine
+    /// for user data that it would not write itself (docs/field-notes.md, WMCO beside dormer).
+    async fn keep(&self, namespace: &str, wanted: UserData<'_>) -> Result<(), String> {
+        let UserData { public, text, .. } = wanted;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut found) = within(api.get_opt(NAME)).await? else {
             let metadata = ObjectMeta {
@@ -115,9 +124,16 @@ impl Keeper {
         if there == text || (!ours && there.contains(public)) {
             return Ok(());
         }
+        let followed = wanted
+            .previous
+            .filter(|_| !ours)
+            .and_then(|previous| with_other_key(&there, previous, public));
         found.metadata.managed_fields = None;
         // Written under the resource version that was read. After a conflict the Secret is read again.
-        let mended = with(found, text);
+        let mended = match followed {
+            Some(followed) => holding(found, &followed),
+            None => with(found, text),
+        };
         let mended = within(api.replace(NAME, &PostParams::default(), &mended)).await;
         mended.map(|_| {
             tracing::info!(
@@ -128,8 +144,23 @@ impl Keeper {
     }
 }
 
+/// What new machines should get.
+#[derive(Clone, Copy)]
+struct UserData<'a> {
+    /// dormer's public key.
+    public: &'a str,
+    /// The public key of before a rotation.
+    previous: Option<&'a str>,
+    /// dormer's own user data.
+    text: &'a str,
+}
+
 fn with(mut secret: Secret, text: &str) -> Secret {
     secret.labels_mut().insert(OURS.0.into(), OURS.1.into());
+    holding(secret, text)
+}
+
+fn holding(mut secret: Secret, text: &str) -> Secret {
     secret.data = Some(BTreeMap::from([(
         DATA.into(),
         ByteString(text.as_bytes().to_vec()),
@@ -148,6 +179,7 @@ async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Resul
 mod tests {
     use super::*;
     use crate::{config::KeyLocation, key::tests::world};
+    use dormer_fleet::{World, WorldConfig};
     use kube::api::{DeleteParams, Patch, PatchParams};
     use serde_json::json;
 
@@ -164,19 +196,55 @@ mod tests {
         String::from_utf8(data[DATA].0.clone()).expect("text")
     }
 
+    fn keeper(client: &Client) -> Keeper {
+        let source = KeySource {
+            client: client.clone(),
+            namespace: HOME.to_owned(),
+            location: KeyLocation::Secret("cloud-private-key".into()),
+            poll_every: POLL_EVERY,
+        };
+        Keeper::new(client.clone(), source, None)
+    }
+
+    /// User data of another owner stays theirs when the key is rotated: only the key in it is another.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn somebody_elses_user_data_follows_a_rotation_and_stays_theirs() {
+        let (world, client) = world().await;
+        let other = WorldConfig {
+            seed: 2,
+            ..WorldConfig::in_memory(0)
+        };
+        let other = World::start(other).await.expect("another world");
+        let new = &other.ssh_key;
+        let keys = json!({"stringData": {
+            "private-key.pem": new.private_pem, "previous-private-key.pem": world.ssh_key.private_pem}});
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), HOME);
+        let rotated = secrets
+            .patch(
+                "cloud-private-key",
+                &PatchParams::default(),
+                &Patch::Merge(keys),
+            )
+            .await;
+        rotated.expect("rotated");
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), MACHINES);
+        let theirs = text(&secrets).await;
+        keeper(&client).once().await.expect("kept");
+        let line = |public: &str| {
+            let words: Vec<&str> = public.split_whitespace().take(2).collect();
+            words.join(" ")
+        };
+        let wanted = theirs.replace(&line(&world.ssh_key.public_line), &line(&new.public_line));
+        assert_ne!(wanted, theirs);
+        assert_eq!(text(&secrets).await, wanted);
+        let labels = secrets.get(NAME).await.expect("the Secret").metadata.labels;
+        assert!(labels.unwrap_or_default().is_empty(), "not dormer's");
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn user_data_is_made_mended_and_left_alone_where_somebody_elses_lets_us_in() {
         let (world, client) = world().await;
-        let location = KeyLocation::Secret("cloud-private-key".into());
-        let namespace = HOME.to_owned();
-        let poll_every = POLL_EVERY;
-        let source = KeySource {
-            client: client.clone(),
-            namespace,
-            location,
-            poll_every,
-        };
-        let keeper = Keeper::new(client.clone(), source, None);
+        let keeper = keeper(&client);
         let secrets: Api<Secret> = Api::namespaced(client, MACHINES);
         let theirs = text(&secrets).await;
         keeper.once().await.expect("looked");

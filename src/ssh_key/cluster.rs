@@ -63,6 +63,11 @@ impl KeyText {
         Ok(Self { text, key, public })
     }
 
+    /// The private key's own text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Its kind and fingerprint.
     pub(super) fn fingerprint(&self) -> String {
         fingerprint(&self.public)
@@ -80,7 +85,10 @@ pub(super) struct Keys {
     pub(super) previous: Option<KeyText>,
 }
 
-async fn within<T>(asked: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+/// The answer, within the time limit.
+pub(super) async fn within<T>(
+    asked: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
     match timeout(ANSWER_MAX, asked).await {
         Ok(answer) => answer.map_err(failed),
         Err(_) => Err(silent(SILENT)),

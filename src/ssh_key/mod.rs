@@ -6,6 +6,9 @@ mod hosts;
 mod report;
 #[cfg(all(test, feature = "demo"))]
 mod tests;
+mod wmco;
+#[cfg(all(test, feature = "demo"))]
+mod wmco_tests;
 
 use crate::cluster_access::ClusterAccess;
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,6 +20,7 @@ use dormer_workers::{
 };
 use report::Report;
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use wmco::WmcoNodes;
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
@@ -219,6 +223,7 @@ async fn rotate(
         (_, false) => &keys.present,
     };
     site.may_write().await?;
+    let of_wmco = WmcoNodes::find(site).await?;
     let hosts = hosts_but(site, left_out).await?;
     let mut report = Report::of_rotation(old, new, yes);
     if !yes {
@@ -250,6 +255,7 @@ async fn rotate(
             site.whole()
         ));
     }
+    report.wmco = of_wmco.follow(site, (old, new)).await?;
     Ok(report)
 }
 

@@ -107,6 +107,8 @@ pub(super) struct Report {
     pub(super) unchecked: bool,
     /// What was written into the Secret.
     pub(super) secret: Option<String>,
+    /// What became of WMCO's annotations and key.
+    pub(super) wmco: Option<String>,
 }
 
 impl Report {
@@ -229,6 +231,7 @@ impl Report {
         if self.unchecked {
             lines.push("There is no Secret windows-user-data, so user data of new machines was not checked.".to_owned());
         }
+        lines.extend(self.wmco.clone());
         lines.push(self.tail());
         lines.join("\n")
     }
@@ -241,6 +244,7 @@ impl Report {
             "newKey": new,
             "hosts": self.rows,
             "secret": self.secret,
+            "wmco": self.wmco,
             "planned": self.planned,
             "stopped": self.stopped,
             "good": self.good(),

@@ -35,23 +35,23 @@ use std::{
 };
 
 const HOME: &str = "dormer";
-const MACHINES: &str = "openshift-machine-api";
+pub(super) const MACHINES: &str = "openshift-machine-api";
 /// A simulated cluster whose hosts are up and pinned, as dormer leaves them.
-struct Fleet {
-    world: World,
-    site: KeyedCluster,
+pub(super) struct Fleet {
+    pub(super) world: World,
+    pub(super) site: KeyedCluster,
 }
 
 /// Who wrote the user data of the machines.
 #[derive(Clone, Copy, PartialEq)]
-enum UserData {
+pub(super) enum UserData {
     Ours,
     /// The Windows Machine Config Operator, whose script writes the whole file.
     Others,
 }
 
 impl Fleet {
-    async fn of(machines: usize, by: UserData) -> Self {
+    pub(super) async fn of(machines: usize, by: UserData) -> Self {
         let config = WorldConfig {
             linux: false,
             workload: false,
@@ -101,7 +101,7 @@ impl Fleet {
         fleet
     }
 
-    async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(super) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let mut poll = tokio::time::interval(Duration::from_millis(500));
         for _ in 0..7_200 {
             poll.tick().await;
@@ -112,7 +112,7 @@ impl Fleet {
         panic!("not in an hour: {what}");
     }
 
-    fn machines(&self) -> Api<DynamicObject> {
+    pub(super) fn machines(&self) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("machine.openshift.io", "v1beta1", "Machine");
         let resource = ApiResource::from_gvk(&gvk);
         Api::namespaced_with(self.site.client.clone(), MACHINES, &resource)
@@ -125,12 +125,12 @@ impl Fleet {
         hosts
     }
 
-    fn old(&self) -> KeyText {
+    pub(super) fn old(&self) -> KeyText {
         KeyText::of("the world", self.world.ssh_key.private_pem.clone()).expect("a key")
     }
 
     /// What dormer's worker does once it has another key (`src/run/userdata.rs`).
-    async fn write_user_data(&self, key: &KeyText) {
+    pub(super) async fn write_user_data(&self, key: &KeyText) {
         let text = user_data(&key.public, "aws").expect("user data");
         let secrets: Api<Secret> = Api::namespaced(self.site.client.clone(), MACHINES);
         let data = Patch::Merge(json!({"stringData": {"userData": text}}));
@@ -140,7 +140,7 @@ impl Fleet {
     }
 
     /// Public keys in the Secret.
-    async fn in_secret(&self) -> Vec<String> {
+    pub(super) async fn in_secret(&self) -> Vec<String> {
         let secrets: Api<Secret> = Api::namespaced(self.site.client.clone(), HOME);
         let secret = secrets.get("cloud-private-key").await.expect("the Secret");
         let data = secret.data.expect("data");
@@ -157,7 +157,7 @@ impl Fleet {
         read.expect("the file").head.to_vec()
     }
 
-    fn files(&self) -> Vec<Vec<u8>> {
+    pub(super) fn files(&self) -> Vec<Vec<u8>> {
         self.hosts().iter().map(|host| self.file(host)).collect()
     }
 
@@ -184,7 +184,7 @@ impl Fleet {
         opened.is_ok()
     }
 
-    async fn rotated(&self, new: &KeyText) -> Report {
+    pub(super) async fn rotated(&self, new: &KeyText) -> Report {
         rotate(&self.site, new, &[], true).await.expect("a report")
     }
 
@@ -216,7 +216,7 @@ fn made(kind: KeyKind) -> KeyText {
     KeyText::of("--new", made.private).expect("a key")
 }
 
-fn new() -> KeyText {
+pub(super) fn new() -> KeyText {
     made(KeyKind::Ed25519)
 }
 
@@ -227,7 +227,7 @@ fn names(report: &Report, outcome: Outcome) -> Vec<&str> {
         .collect()
 }
 
-fn refusal(done: Result<Report, Failure>) -> String {
+pub(super) fn refusal(done: Result<Report, Failure>) -> String {
     match done {
         Err(failure) => failure.to_string(),
         Ok(report) => panic!("it was done: {}", report.text()),

@@ -983,4 +983,30 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        104,
+        "a MachineSet is one of vSphere, and another one of Azure",
+        &[(
+            "src/lab/bench/fleet/scenarios/platforms.rs",
+            "a_vsphere_machine_set_and_an_azure_one_come_up_and_their_machines_are_replaced_by_an_upgrade",
+        )],
+    ),
+    (
+        105,
+        "the Windows Machine Config Operator comes back in the middle of a move, after an upgrade or a new SSH key",
+        &[
+            (
+                "src/ssh_key/wmco_tests.rs",
+                "a_wmco_that_comes_back_after_a_rotation_deletes_nothing_and_configures_nothing",
+            ),
+            (
+                "src/ssh_key/wmco_tests.rs",
+                "no_key_is_rotated_beside_a_wmco_that_runs",
+            ),
+            (
+                "src/lab/bench/fleet/scenarios/wmco.rs",
+                "a_wmco_that_comes_back_leaves_the_nodes_that_dormer_upgraded",
+            ),
+        ],
+    ),
 ];

@@ -46,6 +46,17 @@ pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
     })
 }
 
+/// User data of another program with one public key in place of another, and nothing else changed. `None`: it does not
+/// have `old`.
+///
+/// WMCO compares user data with what it would write itself, in which only the key differs
+/// (WMCO `pkg/secrets/secrets.go`, GenerateUserData, read at 0be4b9cc).
+#[must_use]
+pub fn with_other_key(text: &str, old: &str, new: &str) -> Option<String> {
+    let (old, new) = (old.trim_end(), new.trim_end());
+    text.contains(old).then(|| text.replace(old, new))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -72,6 +72,12 @@ impl Key {
         }
     }
 
+    /// The key of before a rotation.
+    #[must_use]
+    pub fn previous(&self) -> Option<&Self> {
+        self.previous.as_deref()
+    }
+
     /// Its text and the previous key's, for those who take them out of what hosts say.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let previous = self.previous.as_deref().map(|key| key.text.as_str());

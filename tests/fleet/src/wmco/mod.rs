@@ -373,7 +373,9 @@ impl Process {
         }
         let of_machine = |node: &Value| {
             node.label("kubernetes.io/os") == Some("windows")
-                && node.label("windowsmachineconfig.openshift.io/byoh").is_none()
+                && node
+                    .label("windowsmachineconfig.openshift.io/byoh")
+                    .is_none()
         };
         let cleared = json!({"metadata": {"annotations": {KEY_ANNOTATION: ""}}});
         for node in self.items("/api/v1/nodes").await? {
@@ -395,7 +397,8 @@ impl Process {
             if pod["spec"]["nodeName"] == found.node.name() {
                 let path = format!("/api/v1/namespaces/{}/pods", pod.namespace());
                 let meta = json!({"name": pod.name(), "namespace": pod.namespace()});
-                let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta});
+                let eviction =
+                    json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta});
                 let path = format!("{path}/{}/eviction", pod.name());
                 self.api.post(&path, &eviction).await?;
             }
