@@ -4,6 +4,7 @@
 //! here: `UPDATE_EXPECT=1 cargo test --test integration chart::`.
 
 use dormer_profile::yaml;
+use dormer_support::windows::RELEASES;
 use dormer_testkit::{Helm, started};
 use serde_json::Value;
 use std::{
@@ -159,6 +160,16 @@ pub(crate) fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> Stri
     let namespace = format!("--namespace={namespace}");
     let mut all = vec![namespace.as_str(), "--kube-version=1.36.0"];
     all.extend(arguments);
+/// Values that switch the network of Windows nodes on. The pods of these DaemonSets are not dormer's.
+pub(crate) const NETWORK: &[&str] = &[
+    "--set=platform=upstream",
+    "--set=join.apiUrl=https://api.example:6443",
+    "--set=join.serviceCidr=10.96.0.0/12",
+    "--set=windowsNetwork.podCidr=10.244.0.0/16",
+    "--set=windowsNetwork.flannel.image=registry.example/flannel:0.27.4",
+    "--set=windowsNetwork.kubeProxy.image=registry.example/kube-proxy:1.36.3",
+];
+
     // A part that is shown alone does not need the values of the others, but Helm renders all of them.
     if arguments.contains(&"--set=mode=split") {
         all.push(NATS);
@@ -375,4 +386,75 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     ];
     let said = helm.template(&chart, &both).expect_err("Helm refuses it");
     assert!(said.contains("exclude each other"), "{said}");
+}
+
+/// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's
+/// taint keeps neither away. The API server is reached by its own address, for no Service works before kube-proxy does.
+#[test]
+fn the_network_of_windows_nodes_fits_the_profile_and_is_off_by_default() {
+    let helm = started!(Helm::start());
+    let profile = include_str!("../workers/profile/src/builtin/upstream.yaml");
+    let profile = &objects(profile)[0];
+    let all = objects(&rendered(&helm, "dormer", NETWORK));
+    let sets = all.iter().filter(|object| object["kind"] == "DaemonSet");
+    let sets: Vec<&Value> = sets.collect();
+    assert_eq!(sets.len(), 2);
+    for set in sets {
+        let pod = &set["spec"]["template"]["spec"];
+        let env = pod["containers"][0]["env"].as_array().expect("variables");
+        let value = |name: &str| {
+            let found = env.iter().find(|it| it["name"] == name);
+            found.expect(name)["value"].clone()
+        };
+        for name in ["CNI_BIN", "CNI_CONF"] {
+            assert_eq!(value(name), profile["variables"][name], "{name}");
+        }
+        for (name, wanted) in [
+            ("KUBERNETES_SERVICE_HOST", "api.example"),
+            ("KUBERNETES_SERVICE_PORT", "6443"),
+        ] {
+            assert_eq!(value(name), wanted);
+        }
+        assert_eq!(
+            pod["tolerations"],
+            serde_json::json!([{"operator": "Exists"}])
+        );
+        assert_eq!(
+            pod["securityContext"]["windowsOptions"]["hostProcess"],
+            true
+        );
+        assert_eq!(pod["nodeSelector"]["kubernetes.io/os"], "windows");
+        let terms =
+            &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let build = &terms["nodeSelectorTerms"][0]["matchExpressions"][0];
+        let supported = RELEASES.iter().filter(|release| release.refused.is_none());
+        let builds: Vec<&str> = supported.map(|release| release.build).collect();
+        assert_eq!(build["values"], serde_json::json!(builds));
+        assert!(
+            pod["containers"][0]["readinessProbe"].is_object(),
+            "a join waits for it"
+        );
+    }
+    let off = objects(&rendered(&helm, "dormer", &NETWORK[..4]));
+    let of_network = |object: &&Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        ["network", "flannel", "kube-proxy"]
+            .iter()
+            .any(|part| name == format!("dormer-windows-{part}"))
+    };
+    assert_eq!(all.iter().filter(of_network).count(), 8);
+    assert_eq!(
+        off.iter().filter(of_network).count(),
+        0,
+        "off without an image"
+    );
+    for missing in ["join.apiUrl", "join.serviceCidr", "windowsNetwork.podCidr"] {
+        let unset = format!("--set={missing}=");
+        let mut arguments = NETWORK.to_vec();
+        arguments.push(&unset);
+        let why = helm
+            .template(&deploy().join("chart"), &arguments)
+            .expect_err(missing);
+        assert!(why.contains(missing), "{why}");
+    }
 }

@@ -19,6 +19,7 @@ mod drain;
 mod fence;
 mod guard;
 mod minor;
+mod network;
 mod people;
 mod plain;
 mod pods;

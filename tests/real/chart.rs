@@ -55,7 +55,7 @@ async fn monitoring_kinds(world: &World) {
 }
 
 /// Has the API server check an object as if it were applied. Nothing is stored.
-async fn applied_dry(world: &World, object: &Value) -> Result<(), kube::Error> {
+pub(super) async fn applied_dry(world: &World, object: &Value) -> Result<(), kube::Error> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let said = text(&object["apiVersion"]).expect("a version");
     let (group, version) = said.rsplit_once('/').unwrap_or(("", &said));

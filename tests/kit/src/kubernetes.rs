@@ -367,6 +367,8 @@ impl Plan {
             ("tls-private-key-file", self.file("server.key")),
             ("client-ca-file", self.file("ca.pem")),
             ("authorization-mode", "Node,RBAC".into()),
+            // As every installer has it. What a pod may be is for its namespace's Pod Security to say.
+            ("allow-privileged", "true".into()),
             ("enable-admission-plugins", "NodeRestriction".into()),
             ("enable-bootstrap-token-auth", "true".into()),
             (
