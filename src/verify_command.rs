@@ -60,6 +60,9 @@ pub(crate) struct Options {
     /// Namespace of the canary's pods
     #[arg(long, value_name = "NAME", requires = "canary")]
     canary_namespace: Option<String>,
+    /// Address outside of the cluster to which the canary has to connect
+    #[arg(long, value_name = "HOST:PORT", requires = "canary")]
+    canary_outbound: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Form,
@@ -98,6 +101,7 @@ impl Options {
         let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
         let settings = Settings {
             canaries: self.canary_namespace.clone(),
+            outbound: self.canary_outbound.clone(),
             ..Settings::default()
         };
         let executor = KubernetesExecutor::new(client, settings).reaching(kubelets);

@@ -19,7 +19,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 7] = [
+const RENDERED: [(&str, &[&str]); 8] = [
     (
         "install.yaml",
         &[
@@ -49,6 +49,14 @@ const RENDERED: [(&str, &[&str]); 7] = [
         &[
             "--show-only=templates/machine-tokens.yaml",
             "--set=join.machineTokens=true",
+            "--set=mode=split",
+        ],
+    ),
+    (
+        "canary.yaml",
+        &[
+            "--show-only=templates/canary.yaml",
+            "--set=canaryNamespace=dormer-canary",
             "--set=mode=split",
         ],
     ),
@@ -127,6 +135,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=machineNamespace=*",
             "--set=clusterApiNamespace=*",
             "--set=canaryNamespace=dormer-canary",
+            "--set=canaryOutbound=mirror.example:443",
             "--set=ownHosts=true",
             "--set=join.bootstrapSecret=kube-system/token",
             "--set=nats.acceptLazySync=true",
@@ -151,15 +160,6 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
-}
-
-/// The chart rendered for a namespace.
-pub(crate) fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> String {
-    let namespace = format!("--namespace={namespace}");
-    let mut all = vec![namespace.as_str(), "--kube-version=1.36.0"];
-    all.extend(arguments);
 /// Values that switch the network of Windows nodes on. The pods of these DaemonSets are not dormer's.
 pub(crate) const NETWORK: &[&str] = &[
     "--set=platform=upstream",
@@ -170,6 +170,15 @@ pub(crate) const NETWORK: &[&str] = &[
     "--set=windowsNetwork.kubeProxy.image=registry.example/kube-proxy:1.36.3",
 ];
 
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+/// The chart rendered for a namespace.
+pub(crate) fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> String {
+    let namespace = format!("--namespace={namespace}");
+    let mut all = vec![namespace.as_str(), "--kube-version=1.36.0"];
+    all.extend(arguments);
     // A part that is shown alone does not need the values of the others, but Helm renders all of them.
     if arguments.contains(&"--set=mode=split") {
         all.push(NATS);

@@ -41,6 +41,10 @@ listed! {
         ServiceDns = "service-dns",
         /// A pod on a Linux node connects to the canary.
         PodToPod = "pod-to-pod",
+        /// A pod on a Linux node connects to the canary by a NodePort of the new node.
+        NodePort = "node-port",
+        /// The canary connects to an address outside of the cluster.
+        Outbound = "outbound",
     }
 }
 
@@ -66,6 +70,8 @@ impl CheckName {
             Self::ServiceIp => "NoServiceIp",
             Self::ServiceDns => "NoServiceDns",
             Self::PodToPod => "NoPodToPod",
+            Self::NodePort => "NoNodePort",
+            Self::Outbound => "NoOutbound",
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Config {
     pub cluster_api_namespace: Option<String>,
     /// Namespace of canary pods; `None`: none is made.
     pub canary_namespace: Option<String>,
+    /// What canary pods connect to outside of the cluster; `None`: it is not checked.
+    pub canary_outbound: Option<String>,
     /// Name of the pool.
     pub pool: String,
     /// SSH private key for Windows hosts.
@@ -182,6 +184,7 @@ impl Config {
             machine_namespace: all.machine_namespace.filter(|name| name != "*"),
             cluster_api_namespace: all.cluster_api_namespace.filter(|name| name != "*"),
             canary_namespace: all.canary_namespace,
+            canary_outbound: all.canary_outbound,
             pool: all.pool.unwrap_or_default(),
             key,
             ssh_port: all.ssh_port.unwrap_or_default(),

@@ -35,6 +35,7 @@ fn any_role(config: &Config, client: &kube::Client) -> KubernetesExecutor {
         machines: config.machine_namespace.clone(),
         cluster_machines: config.cluster_api_namespace.clone(),
         canaries: config.canary_namespace.clone(),
+        outbound: config.canary_outbound.clone(),
         ..config.join.clone()
     };
     KubernetesExecutor::new(client.clone(), settings)

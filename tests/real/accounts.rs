@@ -16,8 +16,9 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
 /// The manifests as they are shipped.
-const MANIFESTS: [&str; 2] = [
+const MANIFESTS: [&str; 3] = [
     include_str!("../../deploy/rbac.yaml"),
+    include_str!("../../deploy/canary.yaml"),
     include_str!("../../deploy/machine-tokens.yaml"),
 ];
 /// The account of Azure's cloud-node-managers, as shipped.
@@ -39,9 +40,15 @@ pub(crate) fn moved(site: &Site, namespace: &str) -> String {
     match namespace {
         "dormer" => home(site),
         "dormer-join" => format!("{}-join", home(site)),
+        "dormer-canary" => canaries(site),
         "openshift-machine-api" => site.machines.clone(),
         other => other.to_owned(),
     }
+}
+
+/// The test's stand-in for the namespace `dormer-canary`, which a person makes.
+pub(crate) fn canaries(site: &Site) -> String {
+    format!("{}-canary", home(site))
 }
 
 /// The test's stand-in for the namespace `dormer`.
@@ -109,6 +116,7 @@ pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool)
 
 /// The same without the admission policies.
 pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> bool) {
+    site.world.namespace(&canaries(site)).await;
     for mut object in shipped() {
         let kind = object["kind"].as_str().expect("a kind").to_owned();
         if kind == "Namespace" {

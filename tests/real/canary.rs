@@ -1,16 +1,18 @@
 //! The canary of a node, run by real pods: Linux' pods stand in for Windows'. The scheduler, the API server's way to the
 //! log, the probe and the connections are real; the image is a folder, and the names of Services stand in a file.
 
-use super::cluster::{NODE, POD, World, client, with_kubelets};
+use super::cluster::{Kind, NODE, POD, World, client, with_kubelets};
 use crate::chart::{objects, rendered};
 use dormer_proto::checks::{CheckResult, NodeCheck, NodeExpectation};
 use dormer_testkit::{Helm, PodImage, PodNode, agnhost, await_some, skip, started, test_dir};
 use dormer_workers::kubernetes::{KubernetesExecutor, Settings};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{net::TcpListener, time::Duration};
+use tokio::{io::copy_bidirectional, net::TcpStream};
 
 const IN_TIME: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "canaries";
+const SERVICE: Kind = ("", "v1", "Service");
 const IMAGE: &str = "registry.example/agnhost:2.63.0";
 /// The user that dormer's worker is here.
 const WORKER: &str = "canary-worker";
@@ -42,6 +44,57 @@ async fn may(world: &World, helm: &Helm) {
             "roleRef": of("ClusterRole", WORKER), "subjects": who}),
     ] {
         world.create(object).await;
+    }
+}
+
+/// Something outside of the cluster: pods reach this computer by such an address.
+struct Outside(TcpListener);
+
+impl Outside {
+    fn listen() -> Self {
+        Self(TcpListener::bind("127.77.0.1:0").expect("a listener"))
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().expect("an address").to_string()
+    }
+}
+
+/// Plays kube-proxy on the new node: its NodePort leads to the canary.
+struct Proxy(tokio::task::JoinHandle<()>);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Proxy {
+    async fn of(world: &World) -> Self {
+        let services = world.list(SERVICE, NAMESPACE).await;
+        let port = &services[0]["spec"]["ports"][0]["nodePort"];
+        let node = world.get(NODE, "", WINDOWS).await.expect("the Node");
+        let addresses = node["status"]["addresses"].as_array().expect("addresses");
+        let internal = addresses.iter().find(|it| it["type"] == "InternalIP");
+        let internal = internal.expect("one")["address"].as_str().expect("a text");
+        let pod = world
+            .get(POD, NAMESPACE, &format!("canary-{WINDOWS}"))
+            .await;
+        let pod = pod.expect("the canary");
+        let canary = format!(
+            "{}:8080",
+            pod["status"]["podIP"].as_str().expect("an address")
+        );
+        let listener = tokio::net::TcpListener::bind(format!("{internal}:{port}")).await;
+        let listener = listener.expect("a listener");
+        Self(tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                if let Ok(mut far) = TcpStream::connect(&canary).await {
+                    // Either side closes as it likes.
+                    drop(copy_bidirectional(&mut near, &mut far).await);
+                }
+            }
+        }))
     }
 }
 
@@ -82,8 +135,10 @@ async fn a_canary_pod_is_scheduled_on_a_cordoned_node_and_answers_before_it_coun
     let windows = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}, "spec": {"unschedulable": true}});
     world.patch(NODE, "", WINDOWS, windows).await;
 
+    let outside = Outside::listen();
     let settings = Settings {
         canaries: Some(NAMESPACE.into()),
+        outbound: Some(outside.address()),
         ..Settings::default()
     };
     let worker = client(&plane.kubeconfig(&plane.user(WORKER, None))).await;
@@ -118,6 +173,7 @@ async fn a_canary_pod_is_scheduled_on_a_cordoned_node_and_answers_before_it_coun
         "node-to-pod",
         "service-ip",
         "service-dns",
+        "outbound",
         "logs",
     ] {
         let (found, said) = result(&unreached, name).expect("it is checked");
@@ -125,15 +181,29 @@ async fn a_canary_pod_is_scheduled_on_a_cordoned_node_and_answers_before_it_coun
     }
 
     linux.image(IMAGE, image);
+    // No proxy answers on the NodePort yet: the node does not count, though its pod is reached.
+    let unserved = await_some("the NodePort is not served", IN_TIME, || async {
+        let checks = pass().await;
+        let peer = result(&checks, "pod-to-pod")?;
+        let port = result(&checks, "node-port")?;
+        (peer.0 == CheckResult::Ok && port.1.contains("does not connect")).then_some(port)
+    });
+    assert_eq!(unserved.await.0, CheckResult::Failed);
+    let proxy = Proxy::of(&world).await;
     let reached = await_some("all of them pass", IN_TIME, || async {
         let checks = pass().await;
         let peer = result(&checks, "pod-to-pod")?;
-        (peer.0 == CheckResult::Ok).then_some(peer.1)
+        let port = result(&checks, "node-port")?;
+        (port.0 == CheckResult::Ok).then_some((peer, port))
     });
-    assert!(reached.await.contains("canary-linux"));
+    let (peer, port) = reached.await;
+    assert!(peer.1.contains("canary-linux"), "{}", peer.1);
+    assert_eq!(port.0, CheckResult::Ok, "{}", port.1);
+    drop((proxy, outside));
     // Nothing of it stays.
     await_some("its pods are gone", IN_TIME, || async {
-        world.list(POD, NAMESPACE).await.is_empty().then_some(())
+        let services = world.list(SERVICE, NAMESPACE).await;
+        (world.list(POD, NAMESPACE).await.is_empty() && services.is_empty()).then_some(())
     })
     .await;
     for name in [WINDOWS, "canary-linux"] {

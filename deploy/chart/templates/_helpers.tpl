@@ -135,6 +135,9 @@ capabilities:
 {{- with .Values.canaryNamespace }}
 - --canary-namespace={{ . }}
 {{- end }}
+{{- with .Values.canaryOutbound }}
+- --canary-outbound={{ . }}
+{{- end }}
 {{- if ne $role "approver" }}
 - --private-key-secret={{ .Values.privateKeySecret }}
 - --ssh-port={{ .Values.sshPort }}

@@ -182,6 +182,11 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary_namespace: Option<String>,
 
+    /// Address outside of the cluster to which canary pods have to connect, `HOST:PORT` [default: none, and that is not checked]
+    #[arg(long, env = "DORMER_CANARY_OUTBOUND", value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary_outbound: Option<String>,
+
     /// Pool of machines that are upgraded together [default: windows]
     #[arg(long, env = "DORMER_POOL", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -543,7 +548,7 @@ impl Settings {
     pub fn over(self, lower: Self) -> Self {
         over!(self, lower;
             kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
-            cluster_api_namespace, canary_namespace, pool, private_key,
+            cluster_api_namespace, canary_namespace, canary_outbound, pool, private_key,
             private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
             history_accept_unkeyed, name, payload_unsigned,
             otlp_endpoint, operator_condition;

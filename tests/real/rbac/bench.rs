@@ -15,8 +15,8 @@ use Step::{
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
     GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
     LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
-    ShowsThePool,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary, SeesEverything,
+    ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -148,6 +148,7 @@ impl Bench {
                     CloudToken::Lasts | CloudToken::Due => Err("none was given".into()),
                 }
             }
+            RunsACanary => self.canary(number).await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
                 let found = api.get("cloud-private-key").await;

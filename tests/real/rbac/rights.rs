@@ -16,6 +16,19 @@ pub(super) struct Right {
     pub(super) verb: String,
 }
 
+impl Right {
+    /// Whether the same account has the other right by this one, too, because this one is for the whole cluster.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let account = |right: &Self| right.role.split('-').nth(1).map(str::to_owned);
+        self.namespace.is_none()
+            && other.namespace.is_some()
+            && self.name.is_none()
+            && account(self) == account(other)
+            && (&self.group, &self.resource, &self.verb)
+                == (&other.group, &other.resource, &other.verb)
+    }
+}
+
 /// Every right that the manifest gives.
 pub(super) fn rights() -> Vec<Right> {
     let mut rights = Vec::new();

@@ -29,6 +29,7 @@ pub(super) enum Step {
     ReadsTheKey,
     KeepsUserData,
     GivesACloudToken,
+    RunsACanary,
     ShowsAMachine,
     ShowsThePool,
     ReportsANode,
@@ -40,11 +41,11 @@ use Step::{
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
     GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
     LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
-    ShowsThePool,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary, SeesEverything,
+    ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 28] = [
+pub(super) const STEPS: [Step; 29] = [
     SeesEverything,
     FindsOperators,
     FindsChanges,
@@ -69,6 +70,7 @@ pub(super) const STEPS: [Step; 28] = [
     ReadsTheKey,
     KeepsUserData,
     GivesACloudToken,
+    RunsACanary,
     ShowsAMachine,
     ShowsThePool,
     ReportsANode,
@@ -143,6 +145,9 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker-cloud-nodes", "serviceaccounts/token", _) => {
             (GivesACloudToken, may_not("a token of ServiceAccount"))
         }
+        ("worker-canary", "pods", verb) => (RunsACanary, format!("may not {verb} Pod")),
+        ("worker-canary", "services", verb) => (RunsACanary, format!("may not {verb} Service")),
+        ("worker-canary", "pods/log", _) => (RunsACanary, "may not read the log".into()),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (
             ReadsCluster,

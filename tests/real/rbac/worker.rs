@@ -2,18 +2,24 @@
 
 use super::bench::Bench;
 use crate::real::{
-    accounts::home,
-    cluster::{Kind, WINDOWS_POOL, World, close, delete, evict, open},
+    accounts::{canaries, home},
+    cluster::{Kind, POD, WINDOWS_POOL, World, close, delete, evict, open},
     watching::settings,
 };
-use dormer_proto::machine::{Outcome, Task};
-use dormer_workers::host::cluster::Cluster;
+use dormer_proto::{
+    checks::{NodeCheck, NodeExpectation},
+    machine::{Outcome, Task},
+};
+use dormer_workers::{
+    host::cluster::Cluster,
+    kubernetes::{KubernetesExecutor, Settings},
+};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 impl Bench {
     pub(super) async fn fence(&self, number: u32) -> Result<(), String> {
@@ -34,6 +40,63 @@ impl Bench {
             Outcome::NodeAbsent => Ok(()),
             other => Err(format!("{other:?}")),
         }
+    }
+
+    /// A canary is made, judged with its log, and made again. No kubelet runs it: what one says is written here.
+    pub(super) async fn canary(&self, number: u32) -> Result<(), String> {
+        let (world, namespace) = (&self.site.world, canaries(&self.site));
+        let node = self.site.joined(&format!("y{number}")).await.name;
+        let settings = Settings {
+            canaries: Some(namespace.clone()),
+            ..Settings::default()
+        };
+        let executor = KubernetesExecutor::new(self.worker.clone(), settings);
+        let expect = NodeExpectation {
+            canary: Some("registry.example/agnhost:1".into()),
+            ..NodeExpectation::default()
+        };
+        // What a pass says of its parts; without a right, what is missing.
+        let pass = async || {
+            let checks = executor.verify_node(&node, &expect).await;
+            let checks = checks.map_err(|failure| failure.message)?;
+            let of_canary =
+                |check: &NodeCheck| ["canary", "logs", "node-port"].contains(&check.check.as_str());
+            let said = checks.into_iter().filter(of_canary).map(|check| check.said);
+            let said: Vec<String> = said.collect();
+            let said = said.join("; ");
+            match said.contains("may not") {
+                true => Err(said),
+                false => Ok(said),
+            }
+        };
+        let has = |said: String, part: &str| match said.contains(part) {
+            true => Ok(()),
+            false => Err(said),
+        };
+        has(pass().await?, "was just made")?;
+        let pod = format!("canary-{node}");
+        let on = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        // The scheduler may have been faster.
+        let bound = world
+            .api(POD, &namespace)
+            .create_subresource::<Value, Value>("binding", &pod, &PostParams::default(), &on)
+            .await;
+        drop(bound);
+        let container = |name: &str, state: Value| {
+            json!({"name": name, "image": "agnhost", "imageID": "a", "ready": name == "answers",
+                "restartCount": 0, "state": state})
+        };
+        let done = || json!({"terminated": {"exitCode": 0}});
+        let runs = json!({"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [
+            container("answers", json!({"running": {}})),
+            container("service-ip", done()),
+            container("service-dns", done())]});
+        world.status(POD, &namespace, &pod, runs).await;
+        has(pass().await?, "Service")?;
+        let failed = json!({"phase": "Failed"});
+        world.status(POD, &namespace, &pod, failed).await;
+        has(pass().await?, "is made again")
     }
 
     pub(super) async fn drain(&self, number: u32, force: bool) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Canary pods: what a node has to carry before it counts as joined. One pod is really scheduled on the node and
-//! answers there; another, on a Linux node, then reaches it.
+//! answers there; another, on a Linux node, then reaches it, by its address and by a NodePort of the new node.
 //!
 //! Nothing is remembered between two passes: the state is the pods'. Each pass makes the next pod, or judges those that
 //! are there. The pods go once all checks have passed. Pods of a node that never passes stay for a person to look at, and
@@ -15,12 +15,14 @@ use dormer_proto::{
     checks::{CheckName, NodeCheck},
     message::Failure,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, Service};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use std::fmt::Debug;
 
 /// Port on which the canary answers.
 const PORT: u16 = 8_080;
@@ -32,8 +34,12 @@ const REACHES: &str = "dormer.io/reaches";
 const ANSWERS: &str = "answers";
 const SERVICE_IP: &str = "service-ip";
 const SERVICE_DNS: &str = "service-dns";
-/// The peer's container.
+const OUTBOUND: &str = "outbound";
+/// The peer's containers.
 const REACH: &str = "reach";
+const REACH_NODE: &str = "reach-node";
+/// Label of the canary, by which its Service finds it: the UID of its Node.
+const OF_NODE: &str = "dormer.io/canary-of";
 
 /// A node and what its canary is made of.
 #[derive(Debug)]
@@ -45,6 +51,8 @@ pub(super) struct Canary<'a> {
     pub(super) namespace: &'a str,
     /// The cluster's domain. Windows takes a name with a dot for a whole one (kubernetes.io, *Networking on Windows*).
     pub(super) domain: &'a str,
+    /// `HOST:PORT` outside of the cluster.
+    pub(super) outbound: Option<&'a str>,
 }
 
 impl KubernetesExecutor {
@@ -60,6 +68,7 @@ impl KubernetesExecutor {
             image,
             namespace,
             domain: &self.settings.cluster_domain,
+            outbound: self.settings.outbound.as_deref(),
         };
         // A person asked for these checks: an error of the API server does not pass them.
         self.pass(&canary)
@@ -75,7 +84,12 @@ impl KubernetesExecutor {
             let made = format!("Pod {}/{name} was just made", of.namespace);
             return Ok(vec![checked(CheckName::Canary, failed(made))]);
         };
+        let services: Api<Service> = Api::namespaced(self.client.clone(), of.namespace);
+        let service = find(&services, of.namespace, &of.service_name()).await?;
         if let Some(why) = of.outdated(&pod) {
+            if let Some(service) = &service {
+                delete(&services, of.namespace, service).await?;
+            }
             delete(&api, of.namespace, &pod).await?;
             let why = format!("Pod {}/{name} is made again: {why}", of.namespace);
             return Ok(vec![checked(CheckName::Canary, failed(why))]);
@@ -84,29 +98,54 @@ impl KubernetesExecutor {
         if checks.iter().any(NodeCheck::failed) {
             return Ok(checks);
         }
-        checks.push(checked(
-            CheckName::Logs,
-            self.logs(std::slice::from_ref(&pod)).await,
-        ));
+        let log = self.logs(std::slice::from_ref(&pod)).await;
+        // Here a pod runs: a log that cannot be read is no reason to pass.
+        let log = log.or_else(|(_, why)| failed(why));
+        checks.push(checked(CheckName::Logs, log));
+        let Some(service) = service else {
+            create(&services, of.namespace, of.service()).await?;
+            let made = format!(
+                "Service {}/{} was just made",
+                of.namespace,
+                of.service_name()
+            );
+            checks.push(checked(CheckName::NodePort, failed(made)));
+            return Ok(checks);
+        };
+        let Some(target) = of.node_port(&service) else {
+            let why = "the Node has no InternalIP, or its Service no NodePort yet";
+            checks.push(checked(CheckName::NodePort, failed(why)));
+            return Ok(checks);
+        };
         let peer = find(&api, of.namespace, &peer_name).await?;
-        let reached = match &peer {
-            Some(peer) => match of.peer_outdated(peer, &pod) {
+        let waits = match &peer {
+            Some(peer) => match of.peer_outdated(peer, &pod, &target) {
                 Some(why) => {
                     delete(&api, of.namespace, peer).await?;
-                    failed(format!(
+                    Some(format!(
                         "Pod {}/{peer_name} is made again: {why}",
                         of.namespace
                     ))
                 }
-                None => reached(peer),
+                None => None,
             },
             None => {
-                create(&api, of.namespace, of.peer(&pod)).await?;
-                failed(format!("Pod {}/{peer_name} was just made", of.namespace))
+                create(&api, of.namespace, of.peer(&pod, &target)).await?;
+                Some(format!("Pod {}/{peer_name} was just made", of.namespace))
             }
         };
-        checks.push(checked(CheckName::PodToPod, reached));
+        for (check, container) in [
+            (CheckName::PodToPod, REACH),
+            (CheckName::NodePort, REACH_NODE),
+        ] {
+            let result = match (&waits, &peer) {
+                (None, Some(peer)) => reached(peer, container),
+                (waits, _) => failed(waits.as_deref().unwrap_or_default()),
+            };
+            checks.push(checked(check, result));
+        }
         if !checks.iter().any(NodeCheck::failed) {
+            delete(&services, of.namespace, &service).await?;
             delete(&api, of.namespace, &pod).await?;
             if let Some(peer) = &peer {
                 delete(&api, of.namespace, peer).await?;
@@ -116,31 +155,39 @@ impl KubernetesExecutor {
     }
 }
 
-async fn find(api: &Api<Pod>, namespace: &str, name: &str) -> Result<Option<Pod>, Failure> {
-    call_if_there("get", &format!("Pod {namespace}/{name}"), api.get(name)).await
+/// What a canary is made of: pods and a Service.
+trait Part: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {}
+
+impl Part for Pod {}
+impl Part for Service {}
+
+fn what<K: Part>(namespace: &str, name: &str) -> String {
+    format!("{} {namespace}/{name}", K::kind(&()))
 }
 
-async fn create(api: &Api<Pod>, namespace: &str, pod: Value) -> Result<(), Failure> {
-    let what = format!(
-        "Pod {namespace}/{}",
-        pod["metadata"]["name"].as_str().unwrap_or_default()
-    );
-    let pod: Pod = serde_json::from_value(pod)
+async fn find<K: Part>(api: &Api<K>, namespace: &str, name: &str) -> Result<Option<K>, Failure> {
+    call_if_there("get", &what::<K>(namespace, name), api.get(name)).await
+}
+
+async fn create<K: Part>(api: &Api<K>, namespace: &str, part: Value) -> Result<(), Failure> {
+    let name = part["metadata"]["name"].as_str().unwrap_or_default();
+    let what = what::<K>(namespace, name);
+    let part: K = serde_json::from_value(part)
         .map_err(|error| Failure::lasting("CanaryUnwritable", format!("{what}: {error}")))?;
     let params = PostParams::default();
-    call("create", &what, api.create(&params, &pod))
+    call("create", &what, api.create(&params, &part))
         .await
         .map(drop)
 }
 
-async fn delete(api: &Api<Pod>, namespace: &str, pod: &Pod) -> Result<(), Failure> {
-    let name = pod.name_any();
+async fn delete<K: Part>(api: &Api<K>, namespace: &str, part: &K) -> Result<(), Failure> {
+    let name = part.name_any();
     let this = kube::api::Preconditions {
-        uid: pod.uid(),
+        uid: part.uid(),
         resource_version: None,
     };
     let params = DeleteParams::default().preconditions(this);
-    let what = format!("Pod {namespace}/{name}");
+    let what = what::<K>(namespace, &name);
     call_if_there("delete", &what, api.delete(&name, &params))
         .await
         .map(drop)
@@ -155,6 +202,30 @@ impl Canary<'_> {
         format!("peer-of-{}", self.name())
     }
 
+    /// A Node's name may be too long for a Service, and have dots.
+    fn service_name(&self) -> String {
+        format!("canary-{}", self.node.uid().unwrap_or_default())
+    }
+
+    /// A Service that leads to this canary, with a port on each node.
+    pub(super) fn service(&self) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": self.metadata(&self.service_name()),
+            "spec": {"type": "NodePort", "selector": {OF_NODE: self.node.uid()},
+                "ports": [{"port": PORT, "targetPort": PORT}]}})
+    }
+
+    /// `HOST:PORT` by which the canary is reached on its own node.
+    pub(super) fn node_port(&self, service: &Service) -> Option<String> {
+        let addresses = self.node.status.as_ref()?.addresses.as_ref()?;
+        let internal = addresses.iter().find(|it| it.type_ == "InternalIP")?;
+        let ports = service.spec.as_ref()?.ports.as_ref()?;
+        let port = ports.first()?.node_port?;
+        Some(match internal.address.contains(':') {
+            true => format!("[{}]:{port}", internal.address),
+            false => format!("{}:{port}", internal.address),
+        })
+    }
+
     /// A pod that only this node may take, whatever its taints are: a cordon, too, for the node is checked before it is
     /// opened.
     pub(super) fn pod(&self) -> Value {
@@ -164,9 +235,22 @@ impl Canary<'_> {
         };
         let mut answers = self.container(ANSWERS, &["netexec", &format!("--http-port={PORT}")]);
         answers["readinessProbe"] = json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 2, "timeoutSeconds": 5});
+        let mut containers = vec![
+            answers,
+            connect(SERVICE_IP, "$(KUBERNETES_SERVICE_HOST)"),
+            connect(
+                SERVICE_DNS,
+                &format!("kubernetes.default.svc.{}", self.domain),
+            ),
+        ];
+        if let Some(target) = self.outbound {
+            containers.push(self.container(OUTBOUND, &["connect", target, CONNECT]));
+        }
+        let mut metadata = self.metadata(&self.name());
+        metadata["labels"][OF_NODE] = json!(self.node.uid());
         let only =
             json!({"key": "metadata.name", "operator": "In", "values": [self.node.name_any()]});
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": self.metadata(&self.name()),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {
             "os": {"name": "windows"},
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
@@ -177,22 +261,21 @@ impl Canary<'_> {
             "enableServiceLinks": false,
             "restartPolicy": "OnFailure",
             "terminationGracePeriodSeconds": 1,
-            "containers": [
-                answers,
-                connect(SERVICE_IP, "$(KUBERNETES_SERVICE_HOST)"),
-                connect(SERVICE_DNS, &format!("kubernetes.default.svc.{}", self.domain)),
-            ]}})
+            "containers": containers}})
     }
 
-    /// A pod on some Linux node that connects to the canary.
-    pub(super) fn peer(&self, canary: &Pod) -> Value {
+    /// A pod on some Linux node that connects to the canary, and to its NodePort at `node`.
+    pub(super) fn peer(&self, canary: &Pod, node: &str) -> Value {
         let address = canary.status.as_ref().and_then(|it| it.pod_ip.as_deref());
         let to = format!("{}:{PORT}", address.unwrap_or_default());
-        let mut container = self.container(REACH, &["connect", &to, CONNECT]);
-        container["securityContext"] =
-            json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        let container = |name: &str, to: &str| {
+            let mut container = self.container(name, &["connect", to, CONNECT]);
+            container["securityContext"] =
+                json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+            container
+        };
         let mut metadata = self.metadata(&self.peer_name());
-        metadata["annotations"] = json!({REACHES: canary.uid()});
+        metadata["annotations"] = json!({REACHES: reaches(canary, node)});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {
                 "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -201,7 +284,7 @@ impl Canary<'_> {
                 "enableServiceLinks": false,
                 "restartPolicy": "OnFailure",
                 "terminationGracePeriodSeconds": 1,
-                "containers": [container]}})
+                "containers": [container(REACH, &to), container(REACH_NODE, node)]}})
     }
 
     fn container(&self, name: &str, arguments: &[&str]) -> Value {
@@ -239,6 +322,8 @@ impl Canary<'_> {
             Some("it was for an earlier Node of this name".to_owned())
         } else if images.any(|image| image != Some(self.image)) {
             Some("the payload names another image".to_owned())
+        } else if self.tries_another(pod) {
+            Some("another address outside of the cluster is to be reached".to_owned())
         } else if phase == "Failed" {
             Some(format!("it failed: {message}"))
         } else {
@@ -246,9 +331,20 @@ impl Canary<'_> {
         }
     }
 
-    fn peer_outdated(&self, peer: &Pod, canary: &Pod) -> Option<String> {
-        let reaches = peer.annotations().get(REACHES);
-        match reaches == canary.uid().as_ref() {
+    /// Whether the canary was made for another address outside of the cluster. A peer has none.
+    fn tries_another(&self, pod: &Pod) -> bool {
+        if !pod.labels().contains_key(OF_NODE) {
+            return false;
+        }
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+        let mut containers = containers.unwrap_or_default().iter();
+        let outbound = containers.find(|it| it.name == OUTBOUND);
+        let target = outbound.and_then(|it| it.args.as_ref()?.get(1).map(String::as_str));
+        target != self.outbound
+    }
+
+    fn peer_outdated(&self, peer: &Pod, canary: &Pod, node: &str) -> Option<String> {
+        match peer.annotations().get(REACHES) == Some(&reaches(canary, node)) {
             true => self.outdated(peer),
             false => Some("it reaches for an earlier canary".to_owned()),
         }
@@ -277,9 +373,25 @@ pub(super) fn judge(pod: &Pod) -> Vec<NodeCheck> {
                 CheckName::ServiceDns,
                 connected(pod, SERVICE_DNS, &what),
             ));
+            checks.push(checked(CheckName::Outbound, outbound(pod, &what)));
         }
     }
     checks
+}
+
+/// What a peer reaches for.
+fn reaches(canary: &Pod, node: &str) -> String {
+    format!("{} {node}", canary.uid().unwrap_or_default())
+}
+
+/// A cluster may have no way out, so a person says what has to be reached.
+fn outbound(pod: &Pod, what: &str) -> Checked {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+    let mut containers = containers.unwrap_or_default().iter();
+    match containers.any(|it| it.name == OUTBOUND) {
+        true => connected(pod, OUTBOUND, what),
+        false => not_checked("no --canary-outbound says what has to be reached"),
+    }
 }
 
 fn scheduled(pod: &Pod, what: &str) -> Checked {
@@ -360,7 +472,7 @@ fn connected(pod: &Pod, container: &str, what: &str) -> Checked {
 
 /// Whether the peer reaches the canary. A cluster without a free Linux node, or a Linux node that does not get the image,
 /// says nothing about the Windows node.
-pub(super) fn reached(peer: &Pod) -> Checked {
+pub(super) fn reached(peer: &Pod, container: &str) -> Checked {
     let what = format!(
         "Pod {}/{}",
         peer.namespace().unwrap_or_default(),
@@ -376,14 +488,14 @@ pub(super) fn reached(peer: &Pod) -> Checked {
             None => failed(format!("the scheduler has not looked at {what} yet")),
         };
     };
-    let waiting = status(peer, REACH).and_then(|it| it.state.as_ref()?.waiting.as_ref());
+    let waiting = status(peer, container).and_then(|it| it.state.as_ref()?.waiting.as_ref());
     let pulls = waiting.and_then(|it| it.reason.as_deref());
     if let Some(reason @ ("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName")) = pulls {
         return not_checked(format!(
             "the Linux node {node} does not get the image of {what}: {reason}"
         ));
     }
-    connected(peer, REACH, &format!("{what} on {node}"))
+    connected(peer, container, &format!("{what} on {node}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 fn node() -> Node {
-    read(json!({"metadata": {"name": "win-a", "uid": "node-1"}}))
+    read(json!({"metadata": {"name": "win-a", "uid": "node-1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}}))
 }
 
 fn canary(node: &Node) -> Canary<'_> {
@@ -17,6 +18,7 @@ fn canary(node: &Node) -> Canary<'_> {
         image: "registry.example/agnhost:2.63.0",
         namespace: "canaries",
         domain: "corp.example",
+        outbound: Some("mirror.example:443"),
     }
 }
 
@@ -38,7 +40,8 @@ fn healthy() -> Value {
     pod["status"] = json!({"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [
         container(ANSWERS, json!({"running": {}})),
         container(SERVICE_IP, done(0, "")),
-        container(SERVICE_DNS, done(0, ""))]});
+        container(SERVICE_DNS, done(0, "")),
+        container(OUTBOUND, done(0, ""))]});
     pod
 }
 
@@ -64,6 +67,7 @@ fn a_canary_that_answers_passes_each_check() {
         "node-to-pod",
         "service-ip",
         "service-dns",
+        "outbound",
     ];
     assert_eq!(names, wanted);
     assert!(
@@ -126,6 +130,11 @@ fn each_fault_fails_the_check_that_is_about_it() {
             "has not connected yet",
         ),
         (back_off, "service-dns", "no such host"),
+        (
+            with(3, container(OUTBOUND, done(1, "TIMEOUT\n"))),
+            "outbound",
+            "does not connect: TIMEOUT",
+        ),
     ] {
         let found = failing(pod);
         let [(name, why)] = found.as_slice() else {
@@ -139,12 +148,13 @@ fn each_fault_fails_the_check_that_is_about_it() {
 #[test]
 fn a_peer_that_no_linux_node_runs_says_nothing_about_the_node() {
     let node = node();
-    let mut peer = canary(&node).peer(&read(healthy()));
+    let mut peer = canary(&node).peer(&read(healthy()), "10.0.0.7:30080");
     assert_eq!(peer["spec"]["containers"][0]["args"][1], "10.1.2.3:8080");
+    assert_eq!(peer["spec"]["containers"][1]["args"][1], "10.0.0.7:30080");
     let full =
         json!({"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"});
     peer["status"] = json!({"conditions": [full]});
-    let result = |peer: &Value| reached(&read(peer.clone())).map_err(|(result, _)| result);
+    let result = |peer: &Value| reached(&read(peer.clone()), REACH).map_err(|(result, _)| result);
     assert_eq!(result(&peer), Err(CheckResult::NotChecked));
     peer["spec"]["nodeName"] = "linux-a".into();
     let pulls = json!({"waiting": {"reason": "ImagePullBackOff"}});
@@ -154,6 +164,13 @@ fn a_peer_that_no_linux_node_runs_says_nothing_about_the_node() {
     assert_eq!(result(&peer), Err(CheckResult::Failed));
     peer["status"] = json!({"containerStatuses": [container(REACH, done(0, ""))]});
     assert!(result(&peer).is_ok_and(|said| said.contains("linux-a")));
+    // The other attempt has its own result.
+    let by_port = reached(&read(peer), REACH_NODE).map_err(|(result, _)| result);
+    assert_eq!(
+        by_port,
+        Err(CheckResult::Failed),
+        "it has not connected yet"
+    );
 }
 
 #[test]
@@ -167,7 +184,11 @@ fn a_pod_of_another_node_image_or_canary_is_made_again() {
     };
     assert_eq!(changed(&|_| ()), None);
     type Change<'a> = &'a dyn Fn(&mut Value);
-    let again: [(Change<'_>, &str); 4] = [
+    let again: [(Change<'_>, &str); 5] = [
+        (
+            &|pod| pod["spec"]["containers"][3]["args"][1] = "else.example:443".into(),
+            "another address",
+        ),
         (
             &|pod| pod["metadata"]["ownerReferences"][0]["uid"] = "node-0".into(),
             "earlier Node",
@@ -187,9 +208,46 @@ fn a_pod_of_another_node_image_or_canary_is_made_again() {
         assert!(found.contains(why), "{found}");
     }
     let pod: Pod = read(healthy());
-    let peer = of.peer(&pod);
-    assert_eq!(of.peer_outdated(&read(peer.clone()), &pod), None);
+    let node_port = "10.0.0.7:30080";
+    let peer = of.peer(&pod, node_port);
+    assert_eq!(of.peer_outdated(&read(peer.clone()), &pod, node_port), None);
+    let elsewhere = of.peer_outdated(&read(peer.clone()), &pod, "10.0.0.7:30081");
+    assert!(elsewhere.is_some(), "another NodePort");
     let mut later = pod;
     later.metadata.uid = Some("canary-2".into());
-    assert!(of.peer_outdated(&read(peer), &later).is_some());
+    assert!(of.peer_outdated(&read(peer), &later, node_port).is_some());
+}
+
+#[test]
+fn without_an_address_outside_nothing_is_said_about_it() {
+    let node = node();
+    let mut of = canary(&node);
+    of.outbound = None;
+    let mut pod = of.pod();
+    pod["status"] = healthy()["status"].clone();
+    pod["spec"]["nodeName"] = "win-a".into();
+    let all = results(pod);
+    let outbound = all.iter().find(|(name, ..)| name == "outbound");
+    assert_eq!(outbound.expect("it is there").1, CheckResult::NotChecked);
+}
+
+#[test]
+fn a_node_port_is_an_address_of_the_node_with_the_port_of_its_service() {
+    let node = node();
+    let of = canary(&node);
+    let mut service = of.service();
+    assert_eq!(
+        of.node_port(&read(service.clone())),
+        None,
+        "none was given yet"
+    );
+    assert_eq!(
+        service["spec"]["selector"],
+        json!({OF_NODE: of.pod()["metadata"]["labels"][OF_NODE]})
+    );
+    service["spec"]["ports"][0]["nodePort"] = 30_080.into();
+    assert_eq!(
+        of.node_port(&read(service)).as_deref(),
+        Some("10.0.0.7:30080")
+    );
 }

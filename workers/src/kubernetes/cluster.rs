@@ -62,6 +62,8 @@ pub struct Settings {
     pub cluster_machines: Option<String>,
     /// Namespace of canary pods; `None`: none is made.
     pub canaries: Option<String>,
+    /// `HOST:PORT` outside of the cluster to which canary pods have to connect; `None`: that is not checked.
+    pub outbound: Option<String>,
 }
 
 impl Default for Settings {
@@ -84,6 +86,7 @@ impl Default for Settings {
             machines: Some("openshift-machine-api".into()),
             cluster_machines: Some("openshift-cluster-api".into()),
             canaries: None,
+            outbound: None,
         }
     }
 }

@@ -347,7 +347,14 @@ const CURES: &[(&[&str], Cure)] = &[
         ),
     ),
     (
-        &["NoNodeToPod", "NoServiceIp", "NoServiceDns", "NoPodToPod"],
+        &[
+            "NoNodeToPod",
+            "NoServiceIp",
+            "NoServiceDns",
+            "NoPodToPod",
+            "NoNodePort",
+            "NoOutbound",
+        ],
         cured(
             MendNode,
             "Check the node's network: the CNI's and kube-proxy's logs on the host, and the networks and endpoints of HNS. The \
