@@ -29,7 +29,7 @@ use dormer_proto::{
 use dormer_views::actions::TRUST_HOST_KEY;
 use dormer_workflows::{Dormer, State};
 pub(crate) use no_effect::ends_of_others;
-use no_effect::{NoEffect, changes_nothing};
+use no_effect::{NoEffect, changes_nothing, refused_after_all};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -287,21 +287,17 @@ pub(crate) async fn ask(
     let request = body.request(signal);
     let against = request.against;
     let reset = matches!(request.ask, Ask::Reset { .. });
+    let signal = match &request.ask {
+        Ask::Signal(signal) => Some(signal.clone()),
+        Ask::Reset { .. } => None,
+    };
     if let Some(run) = taken(&run, &request.id, against, reset)? {
-        return Ok(run);
+        return done(run, signal.as_ref());
     }
-    if let Ask::Signal(signal) = &request.ask
-        && let Some(NoEffect { why, remedy }) = changes_nothing(&run, ports.now(), signal)
+    if let Some(signal) = &signal
+        && let Some(found) = changes_nothing(&run, ports.now(), signal)
     {
-        let remedy = remedy.unwrap_or_else(|| {
-            let see = match run.state {
-                // `why` explains machines.
-                State::Rollout(_) => format!("dormer describe rollout {}", run.id.key()),
-                _ => "dormer why".to_owned(),
-            };
-            format!("{see} shows what it waits for")
-        });
-        return Err(ApiError::conflict(why, &remedy));
+        return Err(refusal(&run, found));
     }
     if let Some(found) = run_cache.quarantine(&run.id).await? {
         return Err(ApiError::quarantined(&run.id, &found.code, &found.why));
@@ -324,13 +320,35 @@ pub(crate) async fn ask(
         if let Some(now) = run_cache.one(&to).await?
             && let Some(run) = taken(&now, &id, against, reset)?
         {
-            return Ok(run);
+            return done(run, signal.as_ref());
         }
     }
     match run_cache.quarantine(&to).await? {
         Some(found) => Err(ApiError::quarantined(&to, &found.code, &found.why)),
         None => Err(ApiError::not_confirmed(&id)),
     }
+}
+
+/// The run, unless the workflow refused the request that its history holds.
+fn done(run: SharedRun, signal: Option<&Signal>) -> Result<SharedRun, ApiError> {
+    match signal.and_then(|signal| refused_after_all(&run, signal)) {
+        Some(found) => Err(refusal(&run, found)),
+        None => Ok(run),
+    }
+}
+
+/// Refusal of a request without effect.
+fn refusal(run: &SharedRun, found: NoEffect) -> ApiError {
+    let NoEffect { why, remedy } = found;
+    let remedy = remedy.unwrap_or_else(|| {
+        let see = match run.state {
+            // `why` explains machines.
+            State::Rollout(_) => format!("dormer describe rollout {}", run.id.key()),
+            _ => "dormer why".to_owned(),
+        };
+        format!("{see} shows what it waits for")
+    });
+    ApiError::conflict(why, &remedy)
 }
 
 /// The run, if its history holds the request.

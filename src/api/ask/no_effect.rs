@@ -43,7 +43,14 @@ pub(super) fn changes_nothing(
     now: Timestamp,
     signal: &Signal,
 ) -> Option<NoEffect> {
-    without_effect(run, now, signal).or_else(|| against_people(run, signal))
+    against_people(run, signal).or_else(|| without_effect(run, now, signal))
+}
+
+/// Refusal of a retry that is in the history, and that the workflow refused: a person's hold came just before it.
+pub(super) fn refused_after_all(run: &SharedRun, signal: &Signal) -> Option<NoEffect> {
+    let is_retry = *signal == Signal::Machine(machine::Signal::Retry);
+    let state = run.state.machine().filter(|_| is_retry)?;
+    Some(kept(run, state, state.retry_refused()?))
 }
 
 /// Why a retry is refused although it would do something: people keep the machine as it is, and a retry would act on it.
@@ -52,20 +59,19 @@ fn against_people(run: &SharedRun, signal: &Signal) -> Option<NoEffect> {
     else {
         return None;
     };
-    let by_people = |halt: &Halt| match halt {
-        Halt::Paused { by } | Halt::Held { by } => !by.starts_with("dormer: "),
-        Halt::Ignored => false,
-    };
-    let halts = state.halts().into_iter().filter(by_people);
-    let halts: Vec<String> = halts.map(|it| it.to_string()).collect();
+    Some(kept(run, state, &state.kept_by_people()?))
+}
+
+/// Refusal of a retry of a machine that people keep as it is.
+fn kept(run: &SharedRun, state: &machine_run::State, by: &str) -> NoEffect {
     let name = run.id.key();
     let name = state.machine.as_ref().map_or(name, |it| &it.machine.name);
-    (!halts.is_empty()).then(|| NoEffect {
-        why: format!("it is {}, and a retry would act on it", halts.join("; ")),
+    NoEffect {
+        why: format!("it is {by}, and a retry would act on it"),
         remedy: Some(format!(
             "ask them first; dormer resume {name} ends that, and then: dormer retry {name}"
         )),
-    })
+    }
 }
 
 /// Why the signal would change nothing, without a look at what people want.
@@ -193,6 +199,8 @@ fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<
     use machine::Signal;
     let why = match signal {
         Signal::Retry => return same_key_again(state),
+        Signal::Hold => return not_to_be_kept(state),
+        Signal::Pause if state.machine_gone => return not_to_be_kept(state),
         Signal::Approve => unapprovable(state),
         Signal::Recreate => replaced_already(state).or_else(|| deleted_already(state)),
         Signal::Drain => deleted_already(state).or_else(|| drained_already(state)),
@@ -217,7 +225,6 @@ fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<
         }
         Signal::Pause
         | Signal::Resume
-        | Signal::Hold
         | Signal::Abort
         | Signal::Remove
         | Signal::Granted { .. }
@@ -332,6 +339,12 @@ fn deleted_already(state: &machine_run::State) -> Option<String> {
             | MachinePhase::ClosingGone
             | MachinePhase::ReplacementWait
     );
+    if state.machine_gone {
+        return Some(format!(
+            "too late: its Machine is already deleted ({})",
+            phase.text()
+        ));
+    }
     let object = if state.own_host() {
         "WindowsHost"
     } else {
@@ -342,6 +355,16 @@ fn deleted_already(state: &machine_run::State) -> Option<String> {
             "too late: its {object} is already being deleted, and dormer drains it before it goes ({})",
             phase.text()
         )
+    })
+}
+
+/// Why a hold or a pause comes too late: the Machine goes, whoever keeps it.
+fn not_to_be_kept(state: &machine_run::State) -> Option<NoEffect> {
+    Some(NoEffect {
+        why: deleted_already(state)?,
+        remedy: Some(
+            "keep the machine in its place, once that serves: dormer get machines shows it".into(),
+        ),
     })
 }
 
@@ -539,10 +562,56 @@ mod tests {
         assert!(remedy.contains("dormer resume "), "{remedy}");
         let paused = refused(failed(None, Some("bob"))).expect("refused");
         assert!(paused.why.contains("paused by bob"), "{}", paused.why);
+        // A hold that came after the check: the workflow refuses the retry, and the answer says so.
+        let retry = Signal::Machine(machine::Signal::Retry);
+        let run = Arc::new(run_in(failed(None, None)));
+        assert_eq!(refused_after_all(&run, &retry), None);
+        let now = Now {
+            run: &run.id,
+            seq: Seq(2),
+            at: Timestamp(1),
+        };
+        let retried = Input::Signalled {
+            from: Sender::Person {
+                who: "bob".into(),
+                why: String::new(),
+            },
+            signal: retry.clone(),
+        };
+        let before = failed(Some("ann: a look"), None);
+        let after = Dormer::decide(now, before.clone().into(), retried);
+        assert!(after.commands.is_empty());
+        let after = after.state.machine().expect("a machine").clone();
+        assert_eq!(after.phase, before.phase);
+        let run = Arc::new(run_in(after));
+        let late = refused_after_all(&run, &retry).expect("refused");
+        assert_eq!(late.why, held.why);
         // Other requests are for people to end a hold by.
         let run = Arc::new(run_in(failed(Some("ann"), None)));
         let resume = Signal::Machine(machine::Signal::Resume);
         assert_eq!(changes_nothing(&run, Timestamp(1), &resume), None);
+    }
+
+    #[test]
+    fn a_machine_that_is_deleted_cannot_be_held() {
+        let held = |phase: Phase, machine_gone: bool| {
+            let state = Machine {
+                phase,
+                machine_gone,
+                ..Machine::default()
+            };
+            refused_of(state, machine::Signal::Hold)
+        };
+        assert_eq!(held(Phase::Serving, false), None);
+        assert_eq!(
+            held(Phase::ReplacementWait, true).as_deref(),
+            Some("too late: its Machine is already deleted (waiting for the replacement)")
+        );
+        let going = held(Phase::Vanishing, false).unwrap_or_default();
+        assert!(
+            going.starts_with("too late: its Machine is already being deleted"),
+            "{going}"
+        );
     }
 
     #[test]

@@ -6,10 +6,13 @@ use super::{
     holds::{HOLDS_MAX, name},
     input::Request,
     phase::{Phase, Timer},
-    state::{Failing, Lease, LeasedRequest, RequestProgress, State},
+    state::{Failing, Halt, Lease, LeasedRequest, RequestProgress, State},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
+
+/// Begin of the note of a machine whose retry was refused; who keeps it as it is follows.
+const NOT_RETRIED: &str = "not retried: it is ";
 
 /// Begin of the note of a machine whose replacement serves; the replacement's name follows.
 const REPLACED_BY: &str = "replaced by the Machine ";
@@ -19,6 +22,24 @@ impl State {
     #[must_use]
     pub fn replaced_by(&self) -> Option<&str> {
         self.note.as_deref()?.strip_prefix(REPLACED_BY)
+    }
+
+    /// Pauses and holds of people, for people. dormer's own hold ends by itself.
+    #[must_use]
+    pub fn kept_by_people(&self) -> Option<String> {
+        let by_people = |halt: &Halt| match halt {
+            Halt::Paused { by } | Halt::Held { by } => !by.starts_with("dormer: "),
+            Halt::Ignored => false,
+        };
+        let halts = self.halts().into_iter().filter(by_people);
+        let halts: Vec<String> = halts.map(|it| it.to_string()).collect();
+        (!halts.is_empty()).then(|| halts.join("; "))
+    }
+
+    /// Who keeps the machine as it is, if the latest retry was refused for that.
+    #[must_use]
+    pub fn retry_refused(&self) -> Option<&str> {
+        self.note.as_deref()?.strip_prefix(NOT_RETRIED)
     }
 }
 
@@ -41,9 +62,21 @@ impl Draft<'_> {
         }
     }
 
+    /// Retries, unless people keep the machine as it is: their hold may be newer than what the requester saw.
+    fn retry(&mut self, by: &Sender) {
+        if let Some(kept) = self.s.kept_by_people() {
+            self.s.note = Some(format!("{NOT_RETRIED}{kept}"));
+            return;
+        }
+        if self.s.retry_refused().is_some() {
+            self.s.note = None;
+        }
+        self.try_again(by);
+    }
+
     /// Continues from the step that failed. In any other state the next attempt of its step is made at once, if one is
     /// due later: of its tasks, or of what its phase tries again after a while.
-    fn retry(&mut self, by: &Sender) {
+    fn try_again(&mut self, by: &Sender) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
             // An older build noted no first failure.
             let mut failing = self.s.failing.take().unwrap_or_else(|| Failing {
@@ -170,7 +203,7 @@ impl Draft<'_> {
             .is_some_and(|it| it == "HostKeyChanged");
         if for_the_key {
             self.s.host.pin = Some(fingerprint.clone());
-            self.retry(from);
+            self.try_again(from);
         }
         self.s.note = Some(format!(
             "the host key {fingerprint} is trusted, says {}",

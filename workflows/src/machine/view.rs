@@ -118,7 +118,10 @@ impl State {
     pub fn view(&self) -> View {
         let machine = self.machine.as_ref();
         let reference = self.machine_ref();
-        let mut halts = self.halts_since().into_iter();
+        // Nothing keeps a machine that is gone.
+        let gone = matches!(self.phase, Phase::Gone);
+        let halts = if gone { Vec::new() } else { self.halts_since() };
+        let mut halts = halts.into_iter();
         let (halt, halted_since) = halts.next().unzip();
         let halted_since = halted_since.flatten();
         View {
@@ -264,6 +267,9 @@ impl State {
     }
 
     fn waiting_for(&self) -> Option<String> {
+        if matches!(self.phase, Phase::Gone) {
+            return None;
+        }
         if let Some(runs) = self.neighbour().filter(|_| self.left_alone()) {
             return Some(format!("the hosts to be dormer's alone: {runs}"));
         }

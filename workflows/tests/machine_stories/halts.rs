@@ -218,6 +218,28 @@ fn only_its_removal_ends_the_label() {
     );
 }
 
+/// Whoever retries may have looked before a person held the machine.
+#[test]
+fn a_retry_of_a_machine_that_people_keep_does_nothing() {
+    for keep in [Signal::Hold, Signal::Pause] {
+        let mut story = Story::begin(machine());
+        story
+            .feed("the pool's settings are seen", pool_is(wanting("v1")))
+            .done("probe", probed())
+            .given_up("converge-host", "DiskFull");
+        let failed = story.state.phase.clone();
+        assert!(matches!(failed, Phase::Failed { .. }));
+        story.person(keep.clone()).person(Signal::Retry);
+        assert_eq!(story.names(), Vec::<&str>::new(), "{keep:?}");
+        assert_eq!(story.state.phase, failed, "{keep:?}");
+        let refused = story.state.retry_refused().unwrap_or_default();
+        assert!(!refused.is_empty(), "{keep:?}");
+        story.person(Signal::Resume).person(Signal::Retry);
+        assert_eq!(story.names(), ["converge-host"], "{keep:?}");
+        assert_eq!(story.state.retry_refused(), None);
+    }
+}
+
 /// A pause and a hold stand beside the label, and beside each other.
 #[test]
 fn the_halts_are_separate() {
