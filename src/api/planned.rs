@@ -100,7 +100,7 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     let mut items = Vec::new();
     let ours = |run: &&SharedRun| machine(run).is_some_and(|state| state.view().pool == pool);
     let ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
-    for run in ours.iter().filter(|run| run.closed.is_none()) {
+    for run in ours.iter().filter(|run| is_planned(run)) {
         let Some(state) = machine(run) else { continue };
         let (plan, method) = compare(renderer, &bootstrap, state, &candidate).map_err(|why| {
             ApiError::bad(
@@ -180,6 +180,11 @@ pub(crate) fn machine(run: &SharedRun) -> Option<&machine::State> {
     } else {
         None
     }
+}
+
+/// Whether a plan names the machine: its Machine is there. A run whose Machine is gone may wait for the replacement.
+fn is_planned(run: &SharedRun) -> bool {
+    run.closed.is_none() && machine(run).is_some_and(|state| !state.machine_gone)
 }
 
 /// Error for bootstrap settings that cannot be read. A console's own account has no right to read them.
@@ -295,6 +300,41 @@ mod tests {
         let (status, said) = plan_with(&router, &json!({})).await;
         assert_eq!(status, 404, "it looks for the pool: {said}");
         assert_eq!(api.planning.available_permits(), PLANS_MAX, "given back");
+    }
+
+    #[test]
+    fn a_machine_that_is_gone_is_in_no_plan() {
+        use dormer_proto::id::{Seq, Sum};
+        let planned = |machine_gone: bool, closed: Option<Timestamp>| {
+            let state = machine::State {
+                machine_gone,
+                ..machine::State::default()
+            };
+            let run: SharedRun = Arc::new(dormer_engine_core::Run {
+                id: "machine/u1".parse().expect("an id"),
+                seq: Seq(1),
+                began: Timestamp(0),
+                state: state.into(),
+                entered: dormer_engine_core::Entered {
+                    seq: Seq(1),
+                    at: Timestamp(0),
+                },
+                tasks: Vec::new(),
+                timers: Default::default(),
+                outbox: Vec::new(),
+                taken: Default::default(),
+                numbered: Seq(0),
+                requests: Default::default(),
+                facts: Default::default(),
+                episodes: Default::default(),
+                closed,
+                sum: Sum(0),
+            });
+            is_planned(&run)
+        };
+        assert!(planned(false, None));
+        assert!(!planned(true, None), "it waits for its replacement");
+        assert!(!planned(false, Some(Timestamp(1))));
     }
 
     /// Most memory that this process has had, in bytes.
