@@ -26,9 +26,15 @@ impl Completions {
         let commands = commands_with_names(&whole);
         clap_complete::generate(self.shell, &mut whole, "dormer", &mut text);
         let text = with_names(self.shell, &String::from_utf8_lossy(&text), &commands);
-        // A reader that closes the pipe early is no failure.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        Ok(ExitCode::SUCCESS)
+        let mut out = std::io::stdout();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        match written {
+            // A reader that closes the pipe early is no failure.
+            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+                anyhow::bail!("the output was not written: {why}")
+            }
+            _ => Ok(ExitCode::SUCCESS),
+        }
     }
 }
 

@@ -395,6 +395,29 @@ fn every_command_ends_with_the_code_of_one_table_and_names_the_flag() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// A script that saves an answer would take an empty file for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    for line in ["version -o json", "profile schema", "completions bash"] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("a full disk");
+        let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+            .args(line.split(' '))
+            .stdin(Stdio::null())
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .expect("dormer runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("No space left on device"), "{line}: {said}");
+    }
+}
+
 #[test]
 fn the_page_has_the_table_of_the_help() {
     let output = Command::new(env!("CARGO_BIN_EXE_dormer"))

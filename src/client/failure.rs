@@ -2,7 +2,7 @@
 
 use crate::terminal;
 use serde::Deserialize;
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, io::ErrorKind, process::ExitCode};
 
 /// Text about exit codes in `--help`.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, a problem was found, or there was nothing to do, 2 wrong usage, or a file or \
@@ -129,9 +129,16 @@ impl Failure {
 pub fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
     match done {
         Ok((text, good)) => {
-            if !text.is_empty() {
-                // A reader that closes the pipe early is no failure.
-                let _ = terminal::say(&text);
+            let written = match text.is_empty() {
+                true => Ok(()),
+                false => terminal::say(&text),
+            };
+            // A reader that closes the pipe early is no failure.
+            if let Err(why) = written
+                && why.kind() != ErrorKind::BrokenPipe
+            {
+                terminal::warn(format_args!("the output was not written: {why}"));
+                return ExitCode::FAILURE;
             }
             if good {
                 ExitCode::SUCCESS
