@@ -180,6 +180,10 @@ impl Get {
             listing.items.retain(|item| filter.takes(&item.view));
             return self.listed(server, listing).await;
         }
+        if !self.filter.is_empty() {
+            let message = "names choose by themselves: give names, or --pool, --state and -l";
+            return Err(Failure::Usage(message.into()));
+        }
         let mut items = Vec::new();
         for name in &self.names {
             items.push(self.one::<T>(server, name).await?);

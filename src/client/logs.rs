@@ -8,6 +8,7 @@ use super::{
     Failure, ServerArgs, action_commands::run_of, answer::Answer, server::Server, terminal,
 };
 use clap::Args;
+use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
     machine::Machine,
@@ -135,11 +136,12 @@ impl Logs {
         let Timeline { now, episodes, .. } = server.get(&format!("{run}/timeline")).await?;
         let open = open_tasks(server, run).await?;
         let commands = commands(server, run).await;
-        let tasks = episodes
-            .iter()
-            .flat_map(Episode::tasks)
-            .filter(|task| self.wants(task));
-        let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
+        let tasks: Vec<&Task> = episodes.iter().flat_map(Episode::tasks).collect();
+        if let Some(absent) = self.absent(&tasks) {
+            return Err(absent);
+        }
+        let wanted = tasks.into_iter().filter(|task| self.wants(task));
+        let attempts = wanted.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
         let mut lines: Vec<Line> = attempts
             .map(|(task, attempt)| {
                 let line = line(task, attempt, now, &open);
@@ -148,6 +150,21 @@ impl Logs {
             .collect();
         lines.sort_by_key(|line| line.entry.from);
         Ok(lines)
+    }
+
+    /// Refusal of a task that the machine does not have. It may still come to one that is followed.
+    fn absent(&self, tasks: &[&Task]) -> Option<Failure> {
+        let wanted = self.task.as_ref().filter(|_| !self.follow)?;
+        if tasks.is_empty() || tasks.iter().any(|task| self.wants(task)) {
+            return None;
+        }
+        let names: BTreeSet<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        let near = question(wanted, names.iter().copied());
+        let names: Vec<&str> = names.into_iter().collect();
+        Some(Failure::Absent {
+            error: format!("{} has had no task {wanted:?}{near}", self.machine),
+            what_to_do: format!("its tasks are: {}", names.join(", ")),
+        })
     }
 
     fn wants(&self, task: &Task) -> bool {
@@ -318,6 +335,33 @@ mod tests {
             to: None,
             attempts: vec![attempt],
         }
+    }
+
+    #[test]
+    fn a_task_that_the_machine_never_had_is_refused_with_those_that_it_had() {
+        #[derive(Debug, clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            logs: Logs,
+        }
+        let absent = |arguments: &[&str]| {
+            use clap::Parser as _;
+            let arguments = ["logs", "win-1"].iter().chain(arguments);
+            let logs = Command::try_parse_from(arguments).expect("a command").logs;
+            let known = task(failed());
+            logs.absent(&[&known]).map(|it| it.to_string())
+        };
+        assert_eq!(
+            absent(&["--task", "converge-hots"]).as_deref(),
+            Some(
+                "win-1 has had no task \"converge-hots\"; did you mean converge-host?\n\
+                 its tasks are: converge-host"
+            )
+        );
+        for there in [&["--task", "converge-host"][..], &["--task", "12.0"], &[]] {
+            assert_eq!(absent(there), None, "{there:?}");
+        }
+        assert_eq!(absent(&["-f", "--task", "evict"]), None, "it may come");
     }
 
     fn failed() -> Attempt {

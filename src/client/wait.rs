@@ -152,10 +152,13 @@ impl Wait {
             ));
         }
         let deadline = Instant::now() + self.timeout;
+        let by_name = !self.machines.is_empty();
         let mut waiting: Vec<String> = chosen.into_iter().map(|it| it.uid).collect();
         let mut met = Vec::new();
         loop {
             let mut still = Vec::new();
+            // The server's silence in this pass.
+            let mut lost = None;
             for uid in waiting {
                 let machine: Machine = match machines::machine(&server, &uid).await {
                     Ok(machine) => machine,
@@ -164,33 +167,44 @@ impl Wait {
                         met.push(format!("machine/{uid} condition met"));
                         continue;
                     }
+                    // dormer may start again meanwhile, or another takes over.
+                    Err(failure @ (Failure::Unreachable { .. } | Failure::Unready { .. })) => {
+                        still.push((uid, None));
+                        lost = Some(failure);
+                        continue;
+                    }
                     Err(failure) => return Err(failure),
                 };
-                if self.until.holds(&machine) {
-                    met.push(format!("machine/{} condition met", machine.name()));
-                } else if self.until.excludes(&machine) {
-                    return Err(failed(&machine));
-                } else {
-                    still.push((uid, machine));
+                match self.outcome(&machine, by_name) {
+                    Outcome::Met(text) => met.push(text),
+                    Outcome::Never(failure) => return Err(failure),
+                    Outcome::Waits => still.push((uid, Some(machine))),
                 }
             }
             let Some((_, first)) = still.first() else {
                 return Ok(met.join("\n"));
             };
             if Instant::now() >= deadline {
-                let name = &first.name;
-                let phase = &first.phase_text;
-                let others = match still.len() - 1 {
-                    0 => String::new(),
-                    more => format!(", and {more} more"),
-                };
-                return Err(Failure::refused(
-                    format!("timed out: {name} is {} ({phase}){others}", first.state),
-                    format!("dormer why {name}"),
-                ));
+                return Err(timed_out(first.as_ref(), still.len() - 1, lost));
             }
             waiting = still.into_iter().map(|(uid, _)| uid).collect();
             tokio::time::sleep(POLL_EVERY.min(deadline - Instant::now())).await;
+        }
+    }
+
+    fn outcome(&self, machine: &Machine, by_name: bool) -> Outcome {
+        let is_gone = machine.status.closed.is_some();
+        if self.until.holds(machine) {
+            Outcome::Met(format!("machine/{} condition met", machine.name()))
+        } else if is_gone && by_name {
+            Outcome::Never(gone(machine))
+        } else if is_gone {
+            // Of those that were chosen together, another serves in its place.
+            Outcome::Met(without(machine))
+        } else if self.until.excludes(machine) {
+            Outcome::Never(failed(machine))
+        } else {
+            Outcome::Waits
         }
     }
 
@@ -217,6 +231,57 @@ impl Wait {
     }
 }
 
+/// What a machine's state means for the wait.
+enum Outcome {
+    /// It need not be waited for any more: why, for people.
+    Met(String),
+    /// It does not come there by itself.
+    Never(Failure),
+    /// Not yet.
+    Waits,
+}
+
+/// Failure at the end of the time: the `first` of the machines that are waited for, as it was last seen. `lost`: the server does
+/// not answer now.
+fn timed_out(first: Option<&Machine>, others: usize, lost: Option<Failure>) -> Failure {
+    let Some(first) = first else {
+        return lost.unwrap_or_else(|| Failure::refused("timed out", "dormer status"));
+    };
+    let Machine {
+        name, phase_text, ..
+    } = first;
+    let others = match others {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Failure::refused(
+        format!(
+            "timed out: {name} is {} ({phase_text}){others}",
+            first.state
+        ),
+        format!("dormer why {name}"),
+    )
+}
+
+/// That a machine is gone, and which one serves in its place.
+fn without(machine: &Machine) -> String {
+    let by = machine.replaced_by.as_ref();
+    let by = by.map_or_else(String::new, |by| format!(", replaced by {by}"));
+    format!("machine/{} is gone{by}", machine.name)
+}
+
+/// Refusal to wait for a machine that comes to no state any more.
+fn gone(machine: &Machine) -> Failure {
+    let what_to_do = match &machine.replaced_by {
+        Some(by) => format!("wait for the machine in its place: dormer wait {by}"),
+        None => "dormer get machines lists those that are there".to_owned(),
+    };
+    Failure::refused(
+        format!("{}: it comes to no other state", without(machine)),
+        what_to_do,
+    )
+}
+
 fn failed(machine: &Machine) -> Failure {
     let failure = machine.failure.as_ref();
     let cause = failure.map_or_else(String::new, |it| explain::cause(&it.code, &it.message));
@@ -231,6 +296,22 @@ mod tests {
     use super::*;
     use crate::samples::machine_with;
     use serde_json::json;
+
+    #[test]
+    fn a_machine_that_is_gone_is_named_with_the_one_in_its_place() {
+        let replaced = machine_with(json!({"replacedBy": "win-2"}));
+        assert_eq!(
+            without(&replaced),
+            "machine/win-1 is gone, replaced by win-2"
+        );
+        let refused = gone(&replaced).to_string();
+        assert!(refused.ends_with("dormer wait win-2"), "{refused}");
+        let gone = gone(&machine_with(json!({}))).to_string();
+        assert!(
+            gone.starts_with("machine/win-1 is gone: it comes to no other state"),
+            "{gone}"
+        );
+    }
 
     #[test]
     fn a_condition_names_a_state_that_exists() {
