@@ -14,6 +14,7 @@ use crate::{
 };
 use dormer_proto::{
     machine::NAMED_ITEMS_MAX,
+    message::listed,
     phase::{MachinePhase, MachineState},
     rollout::MEMBERS_MAX,
 };
@@ -162,8 +163,18 @@ fn reason(machine: &Machine) -> Option<String> {
     if machine.asked.is_some() && waits.iter().any(|it| machine.phase == *it) {
         return None;
     }
-    let reason = dotless(machine.reason.as_ref()?);
+    let reason = in_brief(dotless(machine.reason.as_ref()?));
     Some(format!("Reason: {reason}."))
+}
+
+/// A reason that lists differences, with the first of them and a count.
+fn in_brief(reason: &str) -> String {
+    let Some((before, after)) = reason.split_once("to change: ") else {
+        return reason.to_owned();
+    };
+    let (all, rest) = after.split_at(after.rfind(')').unwrap_or(after.len()));
+    let all: Vec<&str> = all.split(", ").collect();
+    format!("{before}to change: {}{rest}", listed(&all, DIFFERENCES_MAX))
 }
 
 /// Planned changes; of a long list the first ones.
@@ -286,4 +297,20 @@ fn version(machine: &Machine) -> Option<String> {
         (None, Some(desired)) => format!("Its desired version is {desired}."),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_brief;
+
+    #[test]
+    fn a_reason_lists_its_first_differences() {
+        assert_eq!(in_brief("a disk is full"), "a disk is full");
+        let two = "its Machine is replaced (to change: a, b)";
+        assert_eq!(in_brief(two), two);
+        assert_eq!(
+            in_brief("its Machine is replaced (to change: a, b, c (x), d, e)"),
+            "its Machine is replaced (to change: a, b, c (x) and 2 more)"
+        );
+    }
 }
