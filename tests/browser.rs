@@ -286,7 +286,7 @@ fn a_fleet_is_searched_filtered_and_asked_by_the_keyboard_alone_and_fits_a_narro
 /// `/` leads to the search; what is typed narrows the list at once, and stays under the cursor.
 fn searched(browser: &Browser) {
     browser.press("/");
-    browser.press("access_denied");
+    browser.press("AccessDenied");
     let rows = |count: usize| {
         format!(
             "return document.querySelectorAll('tbody tr').length === {count}
@@ -294,7 +294,7 @@ fn searched(browser: &Browser) {
         )
     };
     browser.until("only those two are listed", SOON, &rows(2));
-    assert_eq!(browser.script("return location.search"), "?q=access_denied");
+    assert_eq!(browser.script("return location.search"), "?q=AccessDenied");
     browser.press(" nowhere");
     browser.until(
         "none is so",

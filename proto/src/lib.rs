@@ -9,6 +9,7 @@
 pub mod address;
 pub mod boot;
 pub mod checks;
+pub mod code;
 mod defaults;
 pub mod duration;
 pub mod envelope;

@@ -1,6 +1,7 @@
 //! Messages of the engine: orders, reports, inbox messages, and answers.
 
 use crate::{
+    code,
     envelope::Message,
     id::{Attempt, Epoch, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
 };
@@ -50,19 +51,21 @@ const FILLERS: &[&str] = &["a", "an", "are", "been", "has", "is", "the", "was"];
 
 /// Cause of a failure for people: the words first, then what was being done (`converging the host`), the code last.
 ///
-/// Codes of the host program are words (`access_denied`) and lead its messages, which are often only Windows's own
-/// text; a message that begins with the same words stands alone. Codes in `PascalCase` have a message that says all.
+/// Stored codes of the host program are words (`access_denied`) and lead its messages, which are often only Windows's own
+/// text; a message that begins with the same words stands alone. Codes in `PascalCase` have a message that says all. Each
+/// is shown as [`code::shown`] writes it.
 #[must_use]
 pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
     let message = message.trim_end_matches('.');
     let are_words = code.contains('_') || code.chars().all(char::is_lowercase);
     let lead = if are_words && !repeats(code, message) {
-        code.replace('_', " ")
+        code::words(code)
     } else {
         String::new()
     };
+    let code = code::shown(code);
     match (lead.as_str(), message, doing) {
-        ("", "", None) => code.to_owned(),
+        ("", "", None) => code,
         ("", "", Some(doing)) => format!("{code}, while {doing}"),
         ("", message, None) => format!("{message} ({code})"),
         ("", message, Some(doing)) => {
@@ -78,14 +81,15 @@ pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
     }
 }
 
-/// Whether the message begins with the code's words: `access_denied`, "Access is denied".
+/// Whether the message begins with the code's words: `AccessDenied`, "Access is denied".
 #[must_use]
 pub fn repeats(code: &str, message: &str) -> bool {
     let mut said = message
         .split(|it: char| !it.is_alphanumeric())
         .map(str::to_lowercase)
         .filter(|word| !word.is_empty() && !FILLERS.contains(&word.as_str()));
-    let mut words = code.split('_').filter(|word| !FILLERS.contains(word));
+    let words = code::words(code);
+    let mut words = words.split(' ').filter(|word| !FILLERS.contains(word));
     words.all(|word| said.next().is_some_and(|it| it == word))
 }
 
@@ -433,32 +437,32 @@ mod tests {
                 "access_denied",
                 doing,
                 "No right.",
-                "access denied while converging the host: No right (access_denied)",
+                "access denied while converging the host: No right (AccessDenied)",
             ),
             (
                 "access_denied",
                 None,
                 "Access is denied.",
-                "Access is denied (access_denied)",
+                "Access is denied (AccessDenied)",
             ),
             (
                 "access_denied",
                 doing,
                 "Access is denied.",
-                "Access is denied, while converging the host (access_denied)",
+                "Access is denied, while converging the host (AccessDenied)",
             ),
             (
                 "access_denied",
                 doing,
                 "Access denied (5) while opening C:\\k. The user must be an administrator.",
-                "Access denied (5) while opening C:\\k, while converging the host (access_denied). The user must be an administrator",
+                "Access denied (5) while opening C:\\k, while converging the host (AccessDenied). The user must be an administrator",
             ),
-            ("disk_full", None, "", "disk full (disk_full)"),
+            ("disk_full", None, "", "disk full (DiskFull)"),
             (
                 "disk_full",
                 doing,
                 "",
-                "disk full while converging the host (disk_full)",
+                "disk full while converging the host (DiskFull)",
             ),
             (
                 "ConnectRefused",

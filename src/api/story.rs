@@ -4,6 +4,7 @@ use crate::views;
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
     checks::{CheckResult, NodeCheck},
+    code,
     id::{Attempt, RunId, Seq},
     machine::{
         self, ConditionFact, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section,
@@ -172,7 +173,7 @@ impl Story {
                 let task = self.task(*seq, *ordinal, None);
                 Event {
                     task: Some(task.to_owned()),
-                    code: Some(failure.code.clone()),
+                    code: Some(code::shown(&failure.code)),
                     attempt: Some(attempt.0),
                     message: Some(failure.message.clone()),
                     log: failure.log.clone(),

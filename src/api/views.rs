@@ -6,6 +6,7 @@ use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
     checks::NodeCheck,
+    code,
     id::{RunId, TaskId, Timestamp},
     machine::{ConditionFact, Validity},
     message,
@@ -239,7 +240,7 @@ pub(crate) fn template_difference(
 
 fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure {
     PhaseFailure {
-        code: failure.code,
+        code: code::shown(&failure.code),
         message: failure.message,
         log: failure.log,
         phase: phase.into(),
@@ -249,7 +250,7 @@ fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure 
 
 fn not_compared_view(failure: NotCompared) -> TaskFailure {
     TaskFailure {
-        code: failure.code,
+        code: code::shown(&failure.code),
         message: failure.message,
         log: None,
     }
@@ -524,7 +525,7 @@ fn stopped(state: &machine::State) -> Option<String> {
 }
 
 /// State of a run in the word that people read, where that is not its workflow's: an Open rollout grants leases, and is
-/// Idle while no machine wants one. [`dormer_views::problem::word_of`] has the same words.
+/// Idle while no machine wants one. What its machines say of it is in [`dormer_views::problem::word_among`].
 pub(crate) fn state_text(state: &State) -> Option<&'static str> {
     let State::Rollout(rollout) = state else {
         return None;
@@ -598,7 +599,7 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
 
 fn task_failure(failure: &message::Failure) -> TaskFailure {
     TaskFailure {
-        code: failure.code.clone(),
+        code: code::shown(&failure.code),
         message: failure.message.clone(),
         log: failure.log.clone(),
     }

@@ -122,8 +122,7 @@ pub(super) async fn rollback(
                 return ApiError::conflict(why, to_do);
             }
             let why = not_earlier(&wanted, &to).unwrap_or(why);
-            let to_do =
-                format!("dormer describe pool/{pool} shows the payload, and what it goes back to");
+            let to_do = format!("dormer rollback --pool {pool} shows what it can go back to");
             ApiError::conflict(why, to_do)
         })?;
     }

@@ -9,7 +9,7 @@ pub(crate) use rollback::Rollback;
 
 use super::{
     Failure, absent,
-    filter::{Filter, Selector, same_code},
+    filter::{Filter, Selector},
     items::Kind,
     machines::{self, path_of},
     server::{Server, segment},
@@ -17,7 +17,7 @@ use super::{
 };
 use bulk::Bulk;
 use clap::Args;
-use dormer_proto::phase::MachineState;
+use dormer_proto::{code, phase::MachineState};
 use dormer_views::actions::{Action, PAUSE_POOL, RESET, RETRY, TRUST_HOST_KEY};
 use dormer_views::{
     machine::{self, HaltKind},
@@ -59,12 +59,12 @@ fn is_by(halt: &machine::Halt, person: &str) -> bool {
 #[derive(Debug, Args)]
 pub struct Machine {
     /// The machines: names or the ends of them, NAMESPACE/NAME, UIDs, or names or addresses of their Nodes
-    #[arg(conflicts_with_all = ["all_failed", "selector", "of_pool"])]
+    #[arg(conflicts_with_all = ["all_failed", "code", "selector", "of_pool"])]
     machines: Vec<String>,
     /// All machines that have failed; --code, --pool and -l narrow them
     #[arg(long, alias = "failed")]
     all_failed: bool,
-    /// Of the failed machines, only those with this code: DiskFull and disk_full mean the same
+    /// Of the failed machines, only those with this code, such as AccessDenied
     #[arg(long, requires = "all_failed")]
     code: Option<String>,
     /// Only machines of this pool, all of them or those that --all-failed or -l choose
@@ -206,7 +206,7 @@ impl Machine {
         let fits = self
             .code
             .as_deref()
-            .is_none_or(|wanted| code.is_some_and(|code| same_code(code, wanted)));
+            .is_none_or(|wanted| code.is_some_and(|code| code::same(code, wanted)));
         !self.all_failed || machine.state == MachineState::Failed && fits
     }
 }
@@ -215,7 +215,7 @@ impl Machine {
 fn late_with(machines: &[machine::Machine], code: &str) -> bool {
     let shows = |it: &&machine::Machine| {
         let found = problem(it);
-        found.is_some_and(|it| same_code(&it.code, code) || same_code(&it.shown, code))
+        found.is_some_and(|it| code::same(&it.code, code) || code::same(&it.shown, code))
     };
     let open = machines
         .iter()
@@ -243,11 +243,11 @@ fn failed_codes(machines: &[machine::Machine]) -> String {
         .iter()
         .filter(|it| it.state == MachineState::Failed)
         .filter_map(|it| it.failure.as_ref());
-    let codes: BTreeSet<&str> = failed.map(|it| it.code.as_str()).collect();
+    let codes: BTreeSet<String> = failed.map(|it| code::shown(&it.code)).collect();
     if codes.is_empty() {
         return "no machine has failed".into();
     }
-    let codes: Vec<&str> = codes.into_iter().collect();
+    let codes: Vec<String> = codes.into_iter().collect();
     format!("machines have failed with: {}", codes.join(", "))
 }
 
@@ -622,7 +622,7 @@ mod tests {
         }
         assert_eq!(
             failed_codes(&[failed, serving.clone()]),
-            "machines have failed with: access_denied"
+            "machines have failed with: AccessDenied"
         );
         assert_eq!(failed_codes(&[serving]), "no machine has failed");
     }
@@ -638,7 +638,7 @@ mod tests {
         let machines = [failed("a"), failed("b")];
         assert_eq!(
             summary(&RETRY, &machines),
-            "retry 2 machines (a, b; causes: 2 access_denied)"
+            "retry 2 machines (a, b; causes: 2 AccessDenied)"
         );
         let many: Vec<machine::Machine> = (0..12).map(|_| failed("m")).collect();
         assert!(summary(&RETRY, &many).contains("and 2 more"));

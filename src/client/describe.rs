@@ -10,7 +10,6 @@ use dormer_proto::id::Timestamp;
 use dormer_views::{
     explain,
     machine::{Machine, Machines},
-    numbers::Numbers,
     rollout::Rollout,
     run::DeadLetter,
 };
@@ -97,19 +96,26 @@ impl Describe {
         let programs = self.to.programs(found)?;
         Ok(programs.unwrap_or_else(|| {
             let mut lines = vec![machine_text(found)];
-            lines.append(&mut do_now(&found.view));
+            lines.append(&mut self.do_now(&found.view));
             lines.join("\n")
         }))
     }
 
-    /// A rollout with the numbers of its machines, as `dormer get rollouts` has them.
+    /// Section with the next steps, as `dormer why` has them; none for a machine that serves.
+    fn do_now(&self, machine: &Machine) -> Vec<String> {
+        let mut steps = explain::steps(machine, None);
+        self.to.reach(&mut steps);
+        do_now(&steps)
+    }
+
+    /// A rollout with what its machines say of it, as `dormer get rollouts` has them.
     async fn rollout(&self, server: &Server, found: &Answer<Rollout>) -> Result<String, Failure> {
         if let Some(programs) = self.to.programs(found)? {
             return Ok(programs);
         }
         let machines = server.get::<Machines>("/machines").await.ok();
-        let numbers = machines.map(|it| Numbers::of_pool(&it.items, &found.view.pool));
-        Ok(rollout_text(found, numbers))
+        let machines = machines.as_ref().map(|it| it.items.as_slice());
+        Ok(rollout_text(found, machines))
     }
 }
 
@@ -118,9 +124,9 @@ fn machine_text(found: &Answer<Machine>) -> String {
     text(objects::of_machine(&found.view), found, now)
 }
 
-fn rollout_text(found: &Answer<Rollout>, numbers: Option<Numbers>) -> String {
+fn rollout_text(found: &Answer<Rollout>, machines: Option<&[Machine]>) -> String {
     let now = objects::now(&found.view.status);
-    text(objects::of_rollout(&found.view, numbers), found, now)
+    text(objects::of_rollout(&found.view, machines), found, now)
 }
 
 /// Description of a dead letter.
@@ -135,10 +141,8 @@ fn text<T: Serialize>(mut sections: Vec<Section>, found: &Answer<T>, now: Timest
     sections::text(&sections)
 }
 
-/// Section with the next steps, as `dormer why` has them; none for a machine that serves.
-fn do_now(machine: &Machine) -> Vec<String> {
-    let steps = explain::steps(machine, None);
-    let lines = explain::step_lines(&steps).into_iter();
+fn do_now(steps: &[explain::Step]) -> Vec<String> {
+    let lines = explain::step_lines(steps).into_iter();
     let lines: Vec<String> = lines.map(|line| format!("  {line}")).collect();
     match lines.is_empty() {
         true => lines,
@@ -156,14 +160,15 @@ mod tests {
     fn a_machine_that_failed_is_described_with_what_to_do() {
         let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
             {"code": "AuthRejected", "message": "", "phase": "probing", "phaseText": "probing"}}));
-        let lines = do_now(&failed);
+        let lines = do_now(&explain::steps(&failed, None));
         assert_eq!(lines[0], "Do now:");
         assert!(
             lines.contains(&"       dormer retry win-1".to_owned()),
             "{lines:?}"
         );
         let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
-        assert_eq!(do_now(&machine_with(serving)), Vec::<String>::new());
+        let serving = explain::steps(&machine_with(serving), None);
+        assert_eq!(do_now(&serving), Vec::<String>::new());
     }
 
     /// Fields of a view, as the API answers it.

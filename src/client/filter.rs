@@ -11,7 +11,10 @@ use clap::{
     builder::{PossibleValue, StringValueParser, TypedValueParser},
 };
 use dormer_profile::suggestion::question;
-use dormer_proto::phase::{Listed, MachinePhase};
+use dormer_proto::{
+    code,
+    phase::{Listed, MachinePhase},
+};
 use dormer_views::problem::ROLLOUT_WORDS;
 use std::{collections::BTreeSet, str::FromStr};
 
@@ -22,7 +25,8 @@ pub(crate) struct Filter {
     #[arg(long)]
     pub(super) pool: Option<String>,
     /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
-    /// that a person stopped, on-purpose those of them on which nothing waits. Upper and lower case are one
+    /// that a person stopped, on-purpose those of them on which nothing waits. Several are separated by commas
+    /// (stuck,person,slow). Upper and lower case are one
     #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
@@ -53,6 +57,11 @@ impl TypedValueParser for StateParser {
     }
 }
 
+/// Words that are separated by commas.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim)
+}
+
 /// Every state of a machine or a rollout.
 fn names() -> Vec<&'static str> {
     let mut names = machine_states();
@@ -72,7 +81,7 @@ impl Filter {
     }
 
     pub(super) fn takes(&self, item: &impl Item) -> bool {
-        let state = |wanted: &String| {
+        let state = |wanted: &str| {
             let urgency = item.urgency().map(Listed::id);
             [item.state(), urgency]
                 .into_iter()
@@ -82,7 +91,7 @@ impl Filter {
         };
         let pool = |wanted: &String| item.pool() == Some(wanted);
         self.pool.as_ref().is_none_or(pool)
-            && self.state.as_ref().is_none_or(state)
+            && self.state.as_ref().is_none_or(|all| words(all).any(state))
             && self.selector.as_ref().is_none_or(|it| it.takes(item))
     }
 
@@ -172,9 +181,10 @@ impl Filter {
         };
         let own = T::states();
         let states = if own.is_empty() { names() } else { own };
-        if states.iter().any(|it| it.eq_ignore_ascii_case(state)) {
+        let known = |word: &str| states.iter().any(|it| it.eq_ignore_ascii_case(word));
+        let Some(state) = words(state).find(|word| !known(word)) else {
             return Ok(());
-        }
+        };
         let near = question(state, states.iter().copied());
         Err(Failure::Usage(format!(
             "--state {state}: {what} are never in that state{near}\ntheir states are: {}",
@@ -188,16 +198,6 @@ pub(super) fn phase_id(text: &str) -> &str {
     let mut phases = MachinePhase::ALL.iter();
     let shown = phases.find(|it| it.text().eq_ignore_ascii_case(text));
     shown.map_or(text, |phase| phase.id())
-}
-
-/// Whether two codes of failures are one. dormer's own are `DiskFull`, those of the program on hosts `disk_full`; people
-/// may write either.
-pub(super) fn same_code(one: &str, other: &str) -> bool {
-    let letters = |code: &str| -> String {
-        let letters = code.chars().filter(|it| !['_', '-'].contains(it));
-        letters.flat_map(char::to_lowercase).collect()
-    };
-    letters(one) == letters(other)
 }
 
 /// Selector over an item's fields.
@@ -279,7 +279,7 @@ impl Term {
                 [Some(found), shown]
                     .iter()
                     .flatten()
-                    .any(|it| same_code(it, &self.value))
+                    .any(|it| code::same(it, &self.value))
             }
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
             "state" => {
@@ -433,6 +433,13 @@ mod tests {
             assert_eq!(checked, Ok(()), "{state}");
             assert!(by(&format!("state={state}")).takes(&held), "{state}");
         }
+        for several in ["failed,held", "Failed, Joined"] {
+            let filter = of_state(several);
+            assert!(filter.takes(&held), "{several}");
+            let checked = filter.check::<dormer_views::machine::Machine>("machines");
+            assert_eq!(checked, Ok(()), "{several}");
+        }
+        assert!(!of_state("failed,stuck").takes(&held));
         assert!(!of_state("paused").takes(&held));
         let both = json!({"halt": {"kind": "paused", "by": "bob", "text": "paused by bob"},
             "alsoHalted": [{"kind": "held", "by": "ann", "text": "held by ann"}]});

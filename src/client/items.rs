@@ -395,6 +395,9 @@ pub(super) struct Progress {
     /// Its state in a word.
     #[serde(skip)]
     pub(super) word: String,
+    /// Machines that are not updated because people, or a label, keep them as they are.
+    #[serde(skip)]
+    kept: Option<String>,
     /// Names of its machines, with shorter ones.
     #[serde(skip)]
     short: Vec<(String, String)>,
@@ -412,6 +415,7 @@ impl Progress {
             left: problem::seconds_left(&rollout),
             word: problem::word_among(&rollout, machines).to_owned(),
             short: names.zip(short).collect(),
+            kept: kept(machines, &rollout.pool),
             rollout,
         }
     }
@@ -436,8 +440,20 @@ impl Progress {
         self.rollout.halted = halted.map(|text| self.with_short_names(&text));
         let waits = self.rollout.waiting_for.take();
         self.rollout.waiting_for = waits.map(|text| self.with_short_names(&text));
+        let kept = self.kept.take();
+        self.kept = kept.map(|text| self.with_short_names(&text));
         self
     }
+}
+
+/// Names of the pool's machines that are not updated because somebody keeps them as they are.
+fn kept(machines: &[Machine], pool: &str) -> Option<String> {
+    let open = machines
+        .iter()
+        .filter(|it| it.pool == pool && it.status.closed.is_none());
+    let kept = open.filter(|it| it.halt.is_some() && it.served && !it.is_updated());
+    let kept: Vec<&str> = kept.map(|it| it.name.as_str()).collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 impl Item for Progress {
@@ -459,7 +475,8 @@ impl Item for Progress {
         Column::new("WAITING FOR", |it| {
             let still = problem::stands_still(&it.rollout);
             let still = still.or_else(|| it.rollout.waiting_for.clone());
-            optional(&still.or_else(|| it.rollout.direction()))
+            let kept = || it.kept.as_ref().map(|it| format!("kept as it is: {it}"));
+            optional(&still.or_else(|| it.rollout.direction()).or_else(kept))
         }),
         Column::wide("TOKEN", |it| it.rollout.token.to_string()),
         Column::wide("SINCE", |it| span(it.rollout.status.since_seconds)),
@@ -657,6 +674,24 @@ mod tests {
             back.ends_with("dormer rollback --pool windows --end"),
             "{back}"
         );
+    }
+
+    #[test]
+    fn a_machine_that_is_kept_behind_is_named() {
+        let behind = json!({"halt": {"kind": "held", "by": "ann", "text": "held by ann"}, "served": true,
+            "version": "v1", "desiredVersion": "v2", "state": "Joined", "phase": "serving"});
+        let waits = |machine: Value| {
+            let machines = [machine_with(machine)];
+            let progress = Progress::of(rollout_with(json!({})), &machines);
+            let column = Progress::COLUMNS
+                .iter()
+                .find(|it| it.heading == "WAITING FOR");
+            (column.expect("a column").cell)(&progress)
+        };
+        assert_eq!(waits(behind.clone()), "kept as it is: win-1");
+        let mut updated = behind;
+        updated["version"] = json!("v2");
+        assert_eq!(waits(updated), "");
     }
 
     #[test]

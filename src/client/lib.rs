@@ -41,7 +41,10 @@ pub use machines::uid_of_machine;
 pub use short_names::one_that_ends_in;
 
 use clap::{Args, Subcommand};
-use dormer_views::actions::{self, Action};
+use dormer_views::{
+    actions::{self, Action},
+    explain::Step,
+};
 use futures::future::LocalBoxFuture;
 use output::Output;
 use serde::Serialize;
@@ -173,6 +176,11 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Ok(self.address.server())
+    }
+
+    /// As [`server::Address::reach`].
+    pub(crate) fn reach<'a>(&self, steps: impl IntoIterator<Item = &'a mut Step>) {
+        self.address.reach(steps);
     }
 
     /// Text of `value` for programs. `None`: the output is for people.

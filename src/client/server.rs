@@ -9,7 +9,7 @@ use crate::plugin;
 use bytes::Bytes;
 use clap::Args;
 pub use dormer_views::address::segment;
-use dormer_views::secret::Secret;
+use dormer_views::{explain::Step, secret::Secret};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, StatusCode, Uri,
@@ -104,6 +104,37 @@ impl Address {
         Server {
             address: self.clone(),
             ready: OnceCell::new(),
+        }
+    }
+
+    /// Makes commands of dormer's ones for this address. What a variable says still holds for them, and a token is never shown.
+    pub(crate) fn reach<'a>(&self, steps: impl IntoIterator<Item = &'a mut Step>) {
+        self.reach_as(plugin::is_plugin(), steps);
+    }
+
+    fn reach_as<'a>(&self, plugin: bool, steps: impl IntoIterator<Item = &'a mut Step>) {
+        let target = &self.target;
+        let kubeconfig = target
+            .kubeconfig
+            .as_ref()
+            .map(|it| it.display().to_string());
+        let named = [
+            ("--server", self.server.clone()),
+            ("--kubeconfig", kubeconfig),
+            ("--context", target.context.clone()),
+            ("--namespace", target.namespace.clone()),
+            ("--as-account", target.as_account.clone()),
+        ];
+        let named = named.into_iter();
+        let named = named.filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        let flags: Vec<String> = named.flatten().collect();
+        let program: &[&str] = if plugin {
+            &["kubectl", "dormer"]
+        } else {
+            &["dormer"]
+        };
+        for step in steps {
+            step.reach(program, &flags);
         }
     }
 
@@ -412,6 +443,48 @@ fn read<T: DeserializeOwned>(called: &str, body: &[u8]) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_suggested_command_goes_to_the_dormer_that_was_asked() {
+        use clap::Parser as _;
+        #[derive(Debug, clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            address: Address,
+        }
+        let retry = json!({"say": "Try again", "argv": ["dormer", "retry", "win-1"]});
+        let line = |flags: &[&str], plugin: bool, step: &Value| {
+            let arguments = ["dormer"].iter().chain(flags);
+            let address = Command::try_parse_from(arguments).expect("flags").address;
+            let mut step: Step = serde_json::from_value(step.clone()).expect("a step");
+            address.reach_as(plugin, [&mut step]);
+            step.line().unwrap_or_default()
+        };
+        assert_eq!(line(&[], false, &retry), "dormer retry win-1");
+        assert_eq!(
+            line(&["--server", "http://h:7081"], false, &retry),
+            "dormer retry win-1 --server http://h:7081"
+        );
+        assert_eq!(
+            line(
+                &["--context", "east", "-n", "dormer", "--token", "t"],
+                true,
+                &retry
+            ),
+            "kubectl dormer retry win-1 --context east --namespace dormer"
+        );
+        let fill = json!({"say": "Trust", "fill": ["dormer", "trust-host-key", "win-1"]});
+        assert_eq!(
+            line(&["--context", "east"], false, &fill),
+            "dormer trust-host-key win-1 --context east"
+        );
+        let other = json!({"say": "See", "argv": ["kubectl", "get", "csr"]});
+        assert_eq!(
+            line(&["--context", "east"], false, &other),
+            "kubectl get csr"
+        );
+    }
 
     #[test]
     fn an_answer_of_another_form_is_one_of_another_version() {

@@ -57,6 +57,8 @@ pub struct Status {
 
 /// Answers that the screen is made of.
 struct StatusAnswers {
+    /// Where they come from, for the commands of the next steps.
+    address: Address,
     machines: Vec<Machine>,
     lacks: Vec<MissingPrerequisite>,
     rollouts: Vec<Rollout>,
@@ -195,6 +197,7 @@ impl Status {
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
         let findings = server.get::<List<Finding>>("/findings").await;
         Ok(StatusAnswers {
+            address: self.address.clone(),
             machines,
             lacks,
             rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
@@ -274,7 +277,9 @@ impl StatusAnswers {
     /// Next steps for a group: commands for all of its machines.
     fn steps(&self, group: &Group<'_>) -> Vec<explain::Step> {
         let first = group.machines.first();
-        group.steps(first.and_then(|it| self.rollout_of(it)))
+        let mut steps = group.steps(first.and_then(|it| self.rollout_of(it)));
+        self.address.reach(&mut steps);
+        steps
     }
 
     /// Findings about the cluster around, each with its cure.
@@ -311,7 +316,9 @@ impl StatusAnswers {
             .iter()
             .filter_map(|it| {
                 let still = problem::stands_still(it)?;
-                let line = explain::to_continue(it).and_then(|step| step.line());
+                let mut step = explain::to_continue(it);
+                self.address.reach(&mut step);
+                let line = step.and_then(|step| step.line());
                 let line = line.map_or_else(String::new, |line| format!("\n    {line}"));
                 Some(format!("  Rollout {}: {still}{line}", it.pool))
             })
@@ -497,6 +504,11 @@ impl StatusAnswers {
         }
         for step in self.steps(group) {
             match step.line() {
+                // Its condition belongs to it.
+                Some(line) if step.takes_away() => {
+                    lines.push(format!("    {}:", step.say.trim_end_matches('.')));
+                    lines.push(format!("      {line}"));
+                }
                 Some(line) => lines.push(format!("      {line}")),
                 None => lines.push(format!("    {}.", step.say.trim_end_matches('.'))),
             }
@@ -634,6 +646,7 @@ mod tests {
 
     fn found(machines: &[Value], rollout: Value) -> StatusAnswers {
         StatusAnswers {
+            address: Address::default(),
             machines: machines.iter().cloned().map(machine_with).collect(),
             lacks: Vec::new(),
             rollouts: vec![rollout_with(rollout)],
@@ -702,10 +715,10 @@ mod tests {
             lines,
             [
                 "STUCK: 2 of 3 machines",
-                "  2 machines: access denied: No right (access_denied) (for 22m)",
+                "  2 machines: access denied: No right (AccessDenied) (for 22m)",
                 "    win-a, win-b",
                 "    Make the SSH user an administrator of the host.",
-                "      dormer retry --all-failed --code access_denied",
+                "      dormer retry --all-failed --code AccessDenied",
                 "",
                 "IN PROGRESS",
                 "  1 of 3 machines serve",

@@ -2,6 +2,7 @@
 
 use super::{Failure, ServerArgs, absent, action_commands::run_path, answer::Answer};
 use clap::Args;
+use dormer_proto::code;
 use dormer_views::run::{List, QuarantinedRun};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ impl Unquarantine {
             None => self
                 .code
                 .as_ref()
-                .is_none_or(|code| *code == one.quarantine.code),
+                .is_none_or(|code| code::same(code, &one.quarantine.code)),
         }
     }
 

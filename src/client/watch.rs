@@ -6,6 +6,7 @@ use super::{
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
     listing::{TableForm, fitted},
+    machines,
     output::{Output, one_line},
     server::Server,
     server_clock,
@@ -14,7 +15,8 @@ use super::{
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use dormer_views::{any_run::AnyRun, machine::Machine, problem::Urgency, rollout::Rollout};
+use dormer_proto::id::Timestamp;
+use dormer_views::{any_run::AnyRun, machine::Machine, problem::Urgency};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -94,7 +96,7 @@ impl Watch {
         }
         let server = self.to.server()?;
         self.filter.check_pool(&server).await?;
-        self.check_name(&server).await?;
+        self.find_name(&server).await?;
         let mut view = WatchView::new(&self);
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
@@ -122,9 +124,9 @@ impl Watch {
         }
     }
 
-    /// Refuses a name that nothing has: the watch would stay empty.
-    async fn check_name(&self, server: &Server) -> Result<(), Failure> {
-        let Some(name) = &self.name else {
+    /// Replaces what a machine is called by its UID, and refuses a name that nothing has: the watch would stay empty.
+    async fn find_name(&mut self, server: &Server) -> Result<(), Failure> {
+        let Some(name) = self.name.as_deref() else {
             return Ok(());
         };
         let kind = match self.target.kind {
@@ -135,18 +137,24 @@ impl Watch {
         if of_pool {
             return Ok(());
         }
+        if kind == Kind::Machines {
+            self.name = Some(machines::machine(server, name).await?.uid);
+            return Ok(());
+        }
         let answered = server.get::<Value>(&kind.one(name)).await.map(drop);
         absent::explained(server, kind, name, answered).await
     }
 
-    fn shows(&self, run: &AnyRun) -> bool {
+    fn shows<'a>(&self, run: &AnyRun, machines: impl Iterator<Item = &'a Machine>) -> bool {
         let fits = match (self.target.kind, run) {
             (Watched::Machines, AnyRun::Machine(machine)) => {
                 let names = [&machine.name, &machine.uid, &machine.pool];
                 self.fits(machine.as_ref(), &names)
             }
             (Watched::Rollouts, AnyRun::Rollout(rollout)) => {
-                let progress = Progress::of(rollout.as_ref().clone(), &[]);
+                let ours = machines.filter(|it| it.pool == rollout.pool);
+                let ours: Vec<Machine> = ours.cloned().collect();
+                let progress = Progress::of(rollout.as_ref().clone(), &ours);
                 self.fits(&progress, &[&rollout.pool])
             }
             _ => false,
@@ -198,6 +206,10 @@ struct WatchView<'a> {
     known: BTreeMap<String, (Instant, AnyRun)>,
     /// Whether the server is sending the full state again, and has not finished.
     filling: bool,
+    /// Rollouts that came meanwhile. Each is printed once all machines are known, which say how it is.
+    waiting: Vec<Answer<AnyRun>>,
+    /// Word of each rollout in its last line.
+    words: BTreeMap<String, String>,
     redraws: bool,
     drawn: usize,
     stale: bool,
@@ -211,6 +223,8 @@ impl<'a> WatchView<'a> {
             watch,
             known: BTreeMap::new(),
             filling: true,
+            waiting: Vec::new(),
+            words: BTreeMap::new(),
             redraws,
             drawn: 0,
             stale: false,
@@ -263,6 +277,9 @@ impl<'a> WatchView<'a> {
             "complete" => {
                 self.filling = false;
                 self.stale = false;
+                for rollout in std::mem::take(&mut self.waiting) {
+                    self.print_if_shown(&rollout)?;
+                }
             }
             "forgotten" => {
                 if let Some(Forgotten { run }) = read(event)? {
@@ -284,11 +301,58 @@ impl<'a> WatchView<'a> {
         let run = status.run.clone();
         let known = self.known.get(&run);
         let fresh = known.is_none_or(|(_, known)| known.status().seq != status.seq);
-        if self.watch.shows(&change.view) && fresh && !self.redraws {
-            self.print(&change)?;
+        let view = change.view.clone();
+        self.known.insert(run, (Instant::now(), view));
+        if !fresh || self.redraws {
+            return Ok(());
         }
-        self.known.insert(run, (Instant::now(), change.view));
-        Ok(())
+        if self.filling && change.view.as_rollout().is_some() {
+            self.waiting.push(change);
+            return Ok(());
+        }
+        self.print_if_shown(&change)?;
+        match change.view.as_machine() {
+            Some(machine) if !self.filling => self.rollout_of(machine),
+            _ => Ok(()),
+        }
+    }
+
+    fn print_if_shown(&mut self, change: &Answer<AnyRun>) -> std::io::Result<()> {
+        if !self.shows(&change.view) {
+            return Ok(());
+        }
+        if change.view.as_rollout().is_some() {
+            let word = change.view.word(self.machines()).to_owned();
+            self.words.insert(change.view.status().run.clone(), word);
+        }
+        self.print(change)
+    }
+
+    /// Prints the rollout of a machine that changed, if it is in another state because of that.
+    fn rollout_of(&mut self, machine: &Machine) -> std::io::Result<()> {
+        let is_its = |run: &AnyRun| run.as_rollout().is_some_and(|it| it.pool == machine.pool);
+        let mut all = self.known.values().map(|(_, run)| run);
+        let Some(rollout) = all.find(|it| is_its(it)) else {
+            return Ok(());
+        };
+        let programs = !matches!(self.watch.to.output, Output::Table | Output::Wide);
+        let run = rollout.status().run.clone();
+        let word = rollout.word(self.machines()).to_owned();
+        if programs || self.words.get(&run) == Some(&word) || !self.shows(rollout) {
+            return Ok(());
+        }
+        let at = server_clock::time_of(&machine.status);
+        let text = format!("{} {}", time_of_day(at), line(rollout, self.machines()));
+        self.words.insert(run, word);
+        terminal::say(&text)
+    }
+
+    fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.known.values().filter_map(|(_, run)| run.as_machine())
+    }
+
+    fn shows(&self, run: &AnyRun) -> bool {
+        self.watch.shows(run, self.machines())
     }
 
     /// Prints one line for a change.
@@ -300,7 +364,9 @@ impl<'a> WatchView<'a> {
                 format!("---\n{}", text.trim_end())
             }
             Output::Table | Output::Wide => {
-                format!("{} {}", time_of_day(&change.view), line(&change.view))
+                let at = server_clock::time_of(change.view.status());
+                let line = line(&change.view, self.machines());
+                format!("{} {line}", time_of_day(at))
             }
         };
         terminal::say(&text)
@@ -316,9 +382,8 @@ impl<'a> WatchView<'a> {
 
     fn text(&self) -> String {
         let shown = self.known.values();
-        let mut shown: Vec<&(Instant, AnyRun)> =
-            shown.filter(|(_, run)| self.watch.shows(run)).collect();
-        shown.sort_by(|(_, one), (_, other)| sort_key(one).cmp(&sort_key(other)));
+        let mut shown: Vec<&(Instant, AnyRun)> = shown.filter(|(_, run)| self.shows(run)).collect();
+        shown.sort_by_cached_key(|(_, run)| self.sort_key(run));
         let lines = terminal_size::terminal_size().map_or(LINES, |(_, height)| height.0);
         let room = usize::from(lines).saturating_sub(3).max(1);
         let hidden = shown.len().saturating_sub(room);
@@ -351,26 +416,27 @@ impl<'a> WatchView<'a> {
                 fitted(machines.collect(), form)
             }
             Watched::Rollouts => {
-                let all = self.known.values();
-                let machines: Vec<Machine> = all
-                    .filter_map(|(_, run)| run.as_machine().cloned())
-                    .collect();
+                let machines: Vec<Machine> = self.machines().cloned().collect();
                 let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at, &machines));
                 fitted(rollouts.collect(), form)
             }
         };
         lines.join("\n")
     }
-}
 
-/// Sort key of the table: the most urgent come first.
-fn sort_key(run: &AnyRun) -> (usize, &str, &str) {
-    let place = |urgency: Option<Urgency>| urgency.map_or(usize::MAX, |it| it as usize);
-    let of_rollout = |rollout: &Rollout| Progress::of(rollout.clone(), &[]).urgency();
-    match run {
-        AnyRun::Machine(machine) => (place(machine.urgency()), &machine.namespace, &machine.name),
-        AnyRun::Rollout(rollout) => (place(of_rollout(rollout)), "", run.name()),
-        AnyRun::Run(_) => (usize::MAX, "", run.name()),
+    /// Sort key of the table: the most urgent come first.
+    fn sort_key(&self, run: &AnyRun) -> (usize, String, String) {
+        let place = |urgency: Option<Urgency>| urgency.map_or(usize::MAX, |it| it as usize);
+        let (urgency, namespace) = match run {
+            AnyRun::Machine(machine) => (machine.urgency(), machine.namespace.clone()),
+            AnyRun::Rollout(rollout) => {
+                let machines: Vec<Machine> = self.machines().cloned().collect();
+                let progress = Progress::of(rollout.as_ref().clone(), &machines);
+                (progress.urgency(), String::new())
+            }
+            AnyRun::Run(_) => (None, String::new()),
+        };
+        (place(urgency), namespace, run.name().to_owned())
     }
 }
 
@@ -388,15 +454,15 @@ fn aged_rollout(run: &AnyRun, at: Instant, machines: &[Machine]) -> Option<Progr
     Some(Progress::of(rollout, machines))
 }
 
-/// Time of day, in UTC by the server's clock, at which the server sent the change: `07:05:12`.
-fn time_of_day(run: &AnyRun) -> String {
-    let at = dormer_views::moment::time(server_clock::time_of(run.status()));
+/// Time of day in UTC: `07:05:12`.
+fn time_of_day(at: Timestamp) -> String {
+    let at = dormer_views::moment::time(at);
     at.get(11..19).unwrap_or(&at).to_owned()
 }
 
-/// Change in one line.
-fn line(run: &AnyRun) -> String {
-    let mut line = format!("{} {}", run.name(), run.word());
+/// Change in one line. The state of a rollout depends on its machines, which are among `machines`.
+fn line<'a>(run: &AnyRun, machines: impl IntoIterator<Item = &'a Machine>) -> String {
+    let mut line = format!("{} {}", run.name(), run.word(machines));
     if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
@@ -465,16 +531,16 @@ mod tests {
         let probing = machine(json!({"phase": "probing", "phaseText": "probing",
             "waitingFor": "SSH at 10.0.0.9"}));
         assert_eq!(
-            line(&probing),
+            line(&probing, []),
             "win-1 Reachable (probing), waits for SSH at 10.0.0.9"
         );
         let failed = machine(
             json!({"state": "Failed", "phase": "failed", "phaseText": "failed",
             "version": "v1", "reason": "no\nroom"}),
         );
-        assert_eq!(line(&failed), "win-1 Failed v1; no room");
+        assert_eq!(line(&failed, []), "win-1 Failed v1; no room");
         let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({"waitingFor": "win-b"}))));
-        assert_eq!(line(&rollout), "windows Idle, waits for win-b");
+        assert_eq!(line(&rollout, []), "windows Idle, waits for win-b");
     }
 
     #[test]
@@ -484,7 +550,7 @@ mod tests {
         let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
         let shown = |arguments: &[&str]| {
             let watch = watch(arguments);
-            [&open, &closed, &rollout].map(|run| watch.shows(run))
+            [&open, &closed, &rollout].map(|run| watch.shows(run, std::iter::empty()))
         };
         assert_eq!(shown(&[]), [true, false, false]);
         assert_eq!(shown(&["machines", "--all"]), [true, true, false]);
@@ -533,6 +599,41 @@ mod tests {
             .split_whitespace()
             .collect();
         assert_eq!(row[..6], ["windows", "Idle", "1", "1", "1", "0"], "{text}");
+    }
+
+    #[test]
+    fn a_rollout_in_a_pipe_is_stuck_when_its_machines_say_so() {
+        let watch = watch(&["rollouts"]);
+        let mut view = WatchView::new(&watch);
+        view.redraws = false;
+        let event = |kind: &str, data: Value| Event {
+            kind: kind.into(),
+            data: data.to_string(),
+        };
+        let rollout = serde_json::to_value(rollout_with(json!({}))).unwrap();
+        let failed = json!({"state": "Failed", "phase": "failed", "phaseText": "failed", "desiredVersion": "v2", "failure":
+            {"code": "DiskFull", "message": "full", "phase": "probing", "phaseText": "probing"}});
+        let machine = serde_json::to_value(machine_with(failed)).unwrap();
+        let said = |view: &WatchView<'_>| view.words.values().cloned().collect::<Vec<_>>();
+        assert!(view.take(&event("run", rollout)).is_ok());
+        assert_eq!(
+            said(&view),
+            Vec::<String>::new(),
+            "its machines are not known yet"
+        );
+        assert!(view.take(&event("complete", json!({}))).is_ok());
+        assert_eq!(said(&view), ["Idle"]);
+        assert!(view.take(&event("run", machine)).is_ok());
+        assert_eq!(said(&view), ["Stuck"]);
+        let lines = view
+            .known
+            .values()
+            .map(|(_, run)| line(run, view.machines()));
+        let lines: Vec<String> = lines.collect();
+        assert!(
+            lines.iter().any(|it| it.starts_with("windows Stuck")),
+            "{lines:?}"
+        );
     }
 
     #[test]

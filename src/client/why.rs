@@ -35,7 +35,8 @@ impl Why {
         let machine = machines::machine(&server, &self.machine).await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
-        let why = explanation(&machine, last.as_ref(), rollout.as_ref());
+        let mut why = explanation(&machine, last.as_ref(), rollout.as_ref());
+        self.to.reach(&mut why.steps);
         let programs = self.to.programs(&why)?;
         let people = || {
             let mut text = why.lines();

@@ -10,7 +10,10 @@ use super::{
     rollouts::rollout_line,
 };
 use dormer_api::{live::Live, prerequisites, views};
-use dormer_proto::phase::{Listed, MachineState};
+use dormer_proto::{
+    code,
+    phase::{Listed, MachineState},
+};
 use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
     explain,
@@ -96,8 +99,8 @@ pub(super) struct Filter {
     /// Zone of the cloud.
     #[serde(deserialize_with = "said")]
     zone: Option<String>,
-    /// Code of the trouble.
-    #[serde(deserialize_with = "said")]
+    /// Code of the trouble, as it is shown. Bookmarks of earlier builds have `access_denied`.
+    #[serde(deserialize_with = "shown_code")]
     cause: Option<String>,
     /// Search text: each word must occur in the name, node, address, owner, version, state or cause.
     #[serde(deserialize_with = "said")]
@@ -116,6 +119,11 @@ fn said<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error>
     Ok(text
         .map(|text| text.trim().to_owned())
         .filter(|text| !text.is_empty()))
+}
+
+/// Deserializes a code in either style.
+fn shown_code<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
+    Ok(said(field)?.as_deref().map(code::shown))
 }
 
 /// Text that is no number reads as absent.
@@ -346,16 +354,18 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
     let rollout = first.and_then(|it| rollouts.iter().find(|rollout| rollout.pool == it.pool));
     let steps = group.steps(rollout);
     let code = group.problem.code.as_str();
-    // Two groups may share a code: the words of the cause tell them apart.
+    // Two groups may share a code: the words of the cause tell them apart, or their next steps.
     let words = group
         .problem
         .key
         .as_ref()
         .map(|_| group.problem.cause.as_str());
+    let does = steps.first().filter(|_| group.shares_code);
     let key = format!(
-        "cause-{}-{code}-{}",
+        "cause-{}-{code}-{}{}",
         group.problem.urgency.id(),
-        words.unwrap_or_default()
+        words.unwrap_or_default(),
+        does.map_or("", |step| step.say.as_str())
     );
     let others = group.machines.len().saturating_sub(NAMES_MAX);
     html! {
@@ -640,8 +650,8 @@ mod tests {
         ];
         let shown = needs(&items, 0, &[]).into_string();
         for expected in [
-            "data-key=\"cause-on-purpose-held-held by ann: a disk\"",
-            "data-key=\"cause-on-purpose-held-held by bob: a review\"",
+            "data-key=\"cause-on-purpose-Held-held by ann: a disk",
+            "data-key=\"cause-on-purpose-Held-held by bob: a review",
             ">Resume 2 machines<",
             ">Resume machine<",
             "<code>dormer resume a c</code>",

@@ -1,7 +1,7 @@
 //! Machine in the list of the fleet's page: its view, and its trouble.
 
 use dormer_api::{SharedRun, live::Live, views};
-use dormer_proto::{id::Timestamp, phase::MachineState};
+use dormer_proto::{code, id::Timestamp, phase::MachineState};
 use dormer_views::{
     machine::Machine,
     problem::{MachineProblem, Urgency, in_short, problem},
@@ -119,6 +119,8 @@ impl Item {
             cause.map(|it| &it.cause),
             cause.map(|it| &it.code),
         ];
+        // As earlier builds wrote it, too.
+        let is_cause = |word: &str| cause.is_some_and(|it| code::same(&it.code, word));
         let texts: Vec<String> = texts
             .into_iter()
             .flatten()
@@ -127,7 +129,7 @@ impl Item {
             .collect();
         words
             .iter()
-            .all(|word| texts.iter().any(|text| text.contains(word)))
+            .all(|word| texts.iter().any(|text| text.contains(word)) || is_cause(word))
     }
 
     /// A few words about it: its trouble, its planned changes, or what it waits for.
@@ -184,7 +186,7 @@ mod tests {
     fn a_cause_is_found_by_its_words_and_by_its_code() {
         let silent = item("silent", MachinePhase::Probing, 3_600);
         let words = |text: &str| vec![text.to_owned()];
-        assert!(silent.is_stuck() && silent.code() == Some("probing"));
+        assert!(silent.is_stuck() && silent.code() == Some("Probing"));
         assert!(silent.is_called(&words("prob")) && !silent.is_called(&words("serving")));
     }
 }

@@ -6,6 +6,7 @@
 use super::survey::{MACHINE_API, PREFIX, Survey, WindowsNode};
 use crate::{cluster_access::failed, preflight::release};
 use dormer_client::Failure;
+use dormer_proto::code;
 use dormer_workers::{host::HostProgram, kubernetes::keys, ssh::Key};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -177,7 +178,7 @@ pub(super) async fn start(node: &WindowsNode, login: &Login) -> Result<String, S
         .ok_or("dormer pinned no host key for it")?;
     let target = release::target(address, login.port, &login.user, &login.key);
     let done = release::release(&target, pin, &login.program).await;
-    done.map_err(|failure| format!("{}: {}", failure.code, failure.message))
+    done.map_err(|failure| format!("{}: {}", code::shown(&failure.code), failure.message))
 }
 
 /// How a person starts WICD on a host.

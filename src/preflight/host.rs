@@ -18,7 +18,7 @@ use dormer_profile::{
     values::{JOIN_SECRETS, Values},
     version::version,
 };
-use dormer_proto::message::Failure;
+use dormer_proto::{code, message::Failure};
 use dormer_workers::{
     host::{HostProgram, obstacle},
     ssh::{Command, Dialer, Key, Limits, Output, Session, SshError, TcpDial, Upload, fingerprint},
@@ -435,7 +435,7 @@ pub(super) async fn called(
                 .map(|item| format!("{item}: "))
                 .unwrap_or_default();
             Err(Failure::lasting(
-                failure.code.as_str(),
+                code::shown(&failure.code.as_str()),
                 format!("{item}{}", failure.message),
             ))
         }

@@ -5,6 +5,7 @@ use crate::{
     transition::{AttemptEnd, StateBefore},
 };
 use dormer_engine_core::{Record, Workflow};
+use dormer_proto::code;
 use dormer_workflows::Dormer;
 
 /// Writes a transition as one log line. It lists the tasks and attempts that ended, separated by commas.
@@ -22,8 +23,8 @@ pub(crate) fn log(before: Option<&StateBefore>, record: &Record<Dormer>) {
         tasks.push(format!("{} ({})", run.task_id(task.key), task.name));
         attempts.push(task.attempt.to_string());
         outcomes.push(match end {
-            AttemptEnd::Failed(code) => code,
-            end => end.name(),
+            AttemptEnd::Failed(code) => code::shown(code),
+            end => end.name().to_owned(),
         });
     }
     let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));

@@ -7,6 +7,7 @@
 use super::transition::{AttemptEnd, StateBefore, Task, ended_episodes};
 use dormer_engine_core::{Episode, HistoryEvent, Record, Run, Workflow};
 use dormer_proto::{
+    code,
     id::{Seq, TaskId, Timestamp},
     span::{SpanId, TraceId},
     work::ROLLOUT,
@@ -156,7 +157,7 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
         span.error = failure.map(str::to_owned);
     }
     if let AttemptEnd::Failed(code) = end {
-        span = span.with(ERROR_TYPE, code);
+        span = span.with(ERROR_TYPE, code::shown(code));
     }
     span
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     machine::Machine,
-    problem::word_of,
+    problem::word_among,
     rollout::Rollout,
     run::{Run, RunStatus},
 };
@@ -61,10 +61,10 @@ impl AnyRun {
         }
     }
 
-    /// State for people: a rollout that grants leases is Idle, Running, Waiting or Stopped.
-    pub fn word(&self) -> &str {
+    /// State for people. That of a rollout depends on its machines, which are among `machines`.
+    pub fn word<'a>(&self, machines: impl IntoIterator<Item = &'a Machine>) -> &str {
         match self {
-            Self::Rollout(rollout) => word_of(rollout),
+            Self::Rollout(rollout) => word_among(rollout, machines),
             Self::Machine(_) | Self::Run(_) => self.state(),
         }
     }

@@ -608,7 +608,7 @@ pub(crate) mod tests {
         );
         assert_eq!(
             cause("access_denied", "C:\\k cannot be written."),
-            "access denied: C:\\k cannot be written (access_denied)"
+            "access denied: C:\\k cannot be written (AccessDenied)"
         );
     }
 
@@ -618,7 +618,7 @@ pub(crate) mod tests {
         let found = explanation(&machine, None, None);
         assert_eq!(
             found.lines(),
-            "m failed 5 minutes ago (07:00 UTC) while converging the host: access denied: No right (access_denied).\n\
+            "m failed 5 minutes ago (07:00 UTC) while converging the host: access denied: No right (AccessDenied).\n\
              Do now:  1. Make the SSH user an administrator of the host.\n         \
              2. Then continue:\n              \
              dormer retry m\n         \
@@ -723,11 +723,11 @@ pub(crate) mod tests {
         };
         let code = |code: &str| Some(code.to_owned());
         let held = of(json!({"held": "there is no pool"}));
-        assert_eq!(held, (Some(Urgency::Stuck), code("held")));
+        assert_eq!(held, (Some(Urgency::Stuck), code("Held")));
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
-        assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        assert_eq!(cordoned, (Some(Urgency::Person), code("Cordoned")));
         let eroded = of(json!({"eroded": true}));
-        assert_eq!(eroded, (Some(Urgency::Person), code("eroded")));
+        assert_eq!(eroded, (Some(Urgency::Person), code("Eroded")));
         let away = json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]});
         let by = Machine {
             cordoned_by: Some(CordonedBy {

@@ -2,6 +2,7 @@
 
 use crate::SharedRun;
 use dormer_proto::{
+    code,
     id::Timestamp,
     message::listed,
     phase::{Listed, MachineState},
@@ -154,7 +155,7 @@ fn waits_for_a_person(machines: &[machine::View]) -> Option<(&'static str, Strin
     };
     let not_compared = |one: &machine::View| {
         let why = one.not_compared.as_ref()?;
-        Some(format!("{} ({})", why.message, why.code))
+        Some(format!("{} ({})", why.message, code::shown(&why.code)))
     };
     let kept = |one: &machine::View| {
         let why = match one.halt.as_ref()? {

@@ -92,7 +92,7 @@ impl<'a> Bulk<'a> {
             }
         }
         let body = self.request.body();
-        let line = |it: &Answer<AnyRun>| answer_text(self.action, &body, &it.view);
+        let line = |it: &Answer<AnyRun>| answer_text(self.action, &body, &it.view, &[]);
         let lines: Vec<String> = answers.iter().map(line).collect();
         let text = self.request.to.programs(&answers)?;
         let text = text.unwrap_or_else(|| lines.join("\n"));

@@ -2,11 +2,11 @@
 
 use crate::{Failure, ServerArgs, answer::Answer, machines::path_of, server::Server, terminal};
 use clap::Args;
-use dormer_proto::phase::MachinePhase;
+use dormer_proto::{code, phase::MachinePhase};
 use dormer_views::{
     actions::{ABORT, Action, HOLD, REMOVE, RESUME, RETRY},
     any_run::AnyRun,
-    machine::Machine,
+    machine::{Machine, Machines},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -107,7 +107,13 @@ impl RequestArgs {
         if let Some(failure) = failed_again(action, &answer.view) {
             return Err(failure);
         }
-        Ok(answer_text(action, body, &answer.view))
+        // The state of a rollout depends on its machines. Without a right to list them the rollout alone says it.
+        let machines = match answer.view.as_rollout() {
+            Some(_) => server.get::<Machines>("/machines").await.ok(),
+            None => None,
+        };
+        let machines = machines.map_or_else(Vec::new, |it| it.items);
+        Ok(answer_text(action, body, &answer.view, &machines))
     }
 
     /// An answer for people, with what an action on a machine in this state means beyond its words.
@@ -207,7 +213,8 @@ fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
     Some(Failure::refused(
         format!(
             "retried, and it failed again at once: {} ({})",
-            failure.message, failure.code
+            failure.message,
+            code::shown(&failure.code)
         ),
         format!("dormer why {} says what to do first", machine.name),
     ))
@@ -277,9 +284,14 @@ fn done(action: &Action, body: &RequestBody<'_>) -> String {
     }
 }
 
-/// Answer to an action, and how a removal is taken back: by a reset to the record before it.
-pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String {
-    let line = answer_line(action, &done(action, body), run);
+/// Answer to an action on a run, which `machines` say more of if it is a rollout; and how a removal is taken back: by a reset to the record before it.
+pub(super) fn answer_text(
+    action: &Action,
+    body: &RequestBody<'_>,
+    run: &AnyRun,
+    machines: &[Machine],
+) -> String {
+    let line = answer_line(action, &done(action, body), run, machines);
     if action.name != REMOVE.name {
         return line;
     }
@@ -289,7 +301,7 @@ pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun)
 }
 
 /// Answer in one line: the finished action, the run's state, and the condition that it waits for.
-fn answer_line(action: &Action, what: &str, run: &AnyRun) -> String {
+fn answer_line(action: &Action, what: &str, run: &AnyRun, machines: &[Machine]) -> String {
     let mut line = format!("{}: {what}", run.name());
     // A resume ends a pause, a hold and a drain together.
     let ended = run.as_machine().map_or(&[][..], |it| &it.ended);
@@ -307,7 +319,7 @@ fn answer_line(action: &Action, what: &str, run: &AnyRun) -> String {
     if !ended.is_empty() && !still.is_empty() && !is_hold {
         line += &format!("; still {}", still.join("; "));
     }
-    let word = run.word();
+    let word = run.word(machines);
     // It says nothing about what was asked for.
     let idle = run.state() != word && word == "Idle";
     if !idle && !word.eq_ignore_ascii_case(what) {
@@ -361,7 +373,7 @@ mod tests {
             ..body()
         };
         assert_eq!(
-            answer_text(&RETRY, &asked, &answer),
+            answer_text(&RETRY, &asked, &answer, &[]),
             "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
         );
         assert!(failed_again(&RETRY, &answer).is_none());
@@ -373,7 +385,7 @@ mod tests {
             .expect("a failure")
             .to_string();
         assert!(
-            again.contains("failed again at once: access denied (access_denied)")
+            again.contains("failed again at once: access denied (AccessDenied)")
                 && again.contains("dormer why win-1"),
             "{again}"
         );
@@ -381,14 +393,14 @@ mod tests {
             "ended": ["paused by ann: a look", "held by bob: a disk"]});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&RESUME, &asked, &answer),
+            answer_text(&RESUME, &asked, &answer, &[]),
             "win-1: resumed (it was paused by ann: a look; held by bob: a disk); now Joined (serving)"
         );
         let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
             "ended": ["drain asked for by ann (a disk)"], "halt": {"kind": "held", "by": "ada", "text": "held by ada"}});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&HOLD, &asked, &answer),
+            answer_text(&HOLD, &asked, &answer, &[]),
             "win-1: held, which ended this request: drain asked for by ann (a disk); now Joined (serving)"
         );
         let checked = machine_with(json!({"wouldEnd": ["drain asked for by ann (a disk)"]}));
@@ -397,10 +409,13 @@ mod tests {
             Some("win-1: hold ends a request that waits: drain asked for by ann (a disk).")
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
-        assert_eq!(answer_text(&PAUSE_POOL, &asked, &answer), "windows: paused");
+        assert_eq!(
+            answer_text(&PAUSE_POOL, &asked, &answer, &[]),
+            "windows: paused"
+        );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
         assert_eq!(
-            answer_text(&ROLLBACK, &back, &answer),
+            answer_text(&ROLLBACK, &back, &answer, &[]),
             "windows: rolling back to 10.9.0"
         );
     }

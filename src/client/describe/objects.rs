@@ -291,9 +291,11 @@ fn history(status: &RunStatus, now: Timestamp) -> Section {
         .text("State entered at record", status.entered_seq)
 }
 
-/// Sections of a rollout, with the numbers of its machines if they are known.
-pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Section> {
+/// Sections of a rollout, with what its machines say of it if they are known.
+pub(super) fn of_rollout(rollout: &Rollout, machines: Option<&[Machine]>) -> Vec<Section> {
     let now = now(&rollout.status);
+    let numbers = machines.map(|it| Numbers::of_pool(it, &rollout.pool));
+    let word = dormer_views::problem::word_among(rollout, machines.unwrap_or_default());
     let counted = |number: fn(&Numbers) -> u64| numbers.as_ref().map(number);
     let quarantine = rollout.status.quarantine.as_ref();
     let turn = match rollout.typical_turn_expected {
@@ -305,7 +307,7 @@ pub(super) fn of_rollout(rollout: &Rollout, numbers: Option<Numbers>) -> Vec<Sec
             .text("Pool", &rollout.pool)
             .optional("Payload", rollout.payload.as_ref()),
         Section::new("State", now)
-            .text("State", explain::problem::word_of(rollout))
+            .text("State", word)
             .time("Since", Some(rollout.status.since))
             .optional("Waiting for", rollout.waiting_for.as_ref())
             .optional(

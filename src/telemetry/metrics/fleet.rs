@@ -6,7 +6,10 @@ use super::{
     registry::{LabelValue, LabelledGauge, MetricsRegistry},
 };
 use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
-use dormer_proto::id::{Attempt, TaskId, Timestamp};
+use dormer_proto::{
+    code,
+    id::{Attempt, TaskId, Timestamp},
+};
 use dormer_workflows::{Dormer, State, machine, rollout};
 use prometheus_client::registry::Unit;
 use std::{
@@ -198,7 +201,9 @@ impl FleetMetrics {
 
     fn reason(&self, phase: &machine::Phase) -> LabelValue {
         match phase {
-            machine::Phase::Failed { failure, .. } => self.codes.bounded(&failure.code),
+            machine::Phase::Failed { failure, .. } => {
+                self.codes.bounded(&code::shown(&failure.code))
+            }
             phase => phase.name().into(),
         }
     }

@@ -4,6 +4,7 @@ use super::registry::{
     LabelValue, LabelledCounter, LabelledGauge, LabelledHistogram, MetricsRegistry,
 };
 use dormer_engine::observer::Appended;
+use dormer_proto::code;
 use dormer_workers::observer::{Operation, OperationEnd};
 use prometheus_client::registry::Unit;
 use std::{
@@ -148,7 +149,7 @@ impl EngineMetrics {
 
     pub(crate) fn failure(&self, task: &'static str, code: &str) {
         self.failures
-            .add([task.into(), self.codes.bounded(code)], 1);
+            .add([task.into(), self.codes.bounded(&code::shown(code))], 1);
     }
 
     pub(crate) fn task(&self, task: &'static str, outcome: &'static str, took: Duration) {

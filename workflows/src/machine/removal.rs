@@ -12,6 +12,7 @@ use super::{
     table::TaskKind,
 };
 use dormer_proto::{
+    code,
     machine::{FenceRefusal, Outcome},
     message::Failure,
     pool::AfterTimeout,
@@ -207,8 +208,8 @@ pub(super) fn gave_up(draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         return;
     }
     let address = draft.s.address().unwrap_or("no address").to_owned();
-    let code = &failure.code;
-    let unanswered = policy::is_unanswered(code);
+    let unanswered = policy::is_unanswered(&failure.code);
+    let code = code::shown(&failure.code);
     match task {
         // dormer never logged in to it, so nothing of dormer's is on it.
         TaskKind::Probe if draft.s.node_name().is_none() => {

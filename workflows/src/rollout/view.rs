@@ -7,6 +7,7 @@ use super::{
     vacancy::Vacancy,
 };
 use dormer_proto::{
+    code,
     id::{LeaseToken, Seq, Timestamp},
     message::listed,
     phase::{RolloutState, Unavailable},
@@ -432,6 +433,7 @@ impl NamedState<'_> {
             count => format!("{count} hosts"),
         };
         let message = message.trim_end_matches('.');
+        let code = code::shown(code);
         Some(format!(
             "{hosts} cannot be compared: {names}: {message} ({code})"
         ))

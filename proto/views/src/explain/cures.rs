@@ -8,6 +8,7 @@ use super::{
     },
 };
 use dormer_profile::answer::FailureCode;
+use dormer_proto::code;
 
 /// Cure of a failure.
 #[derive(Debug, Clone, Copy)]
@@ -385,7 +386,8 @@ const CURES: &[(&[&str], Cure)] = &[
 /// Cure of a failure code. `None`: only the message can say.
 pub(super) fn cure(code: &str) -> Option<Cure> {
     let mut rows = CURES.iter();
-    let row = rows.find(|(codes, _)| codes.contains(&code));
+    let is = |known: &&str| code::same(known, code);
+    let row = rows.find(|(codes, _)| codes.iter().any(is));
     row.map_or_else(|| of_host_program(code), |&(_, cure)| Some(cure))
 }
 
@@ -402,14 +404,20 @@ pub fn host_cure(code: &str) -> Option<&'static str> {
 
 /// Cure of a failure that the host program reports: its own advice.
 fn of_host_program(code: &str) -> Option<Cure> {
-    let mut codes = FailureCode::ALL.iter();
-    let code = codes.find(|known| known.as_str() == code)?;
+    let code = code_of_host(code)?;
     let outside = match code {
         // The earlier call ends by itself.
         FailureCode::HostBusy => return None,
-        FailureCode::DiskFull => FreeDisk,
-        FailureCode::QuarantineSuspected => RestoreFile,
         _ => MendHost,
     };
     Some(cured(outside, dotless(code.advice())))
+}
+
+/// Codes that dormer's own steps have as well, with messages that say all.
+const OF_OURS: [FailureCode; 2] = [FailureCode::ClockSkew, FailureCode::DiskFull];
+
+/// Code of the host program alone, in either style.
+pub(super) fn code_of_host(code: &str) -> Option<FailureCode> {
+    let mut codes = FailureCode::ALL.into_iter();
+    codes.find(|known| !OF_OURS.contains(known) && code::same(&known.as_str(), code))
 }

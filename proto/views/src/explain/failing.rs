@@ -1,14 +1,14 @@
 //! Failed attempts in words: which step failed, how often, when last, and why.
 
-use super::{dotless, now};
+use super::{cures::code_of_host, dotless, now};
 use crate::{
     machine::{Machine, PhaseFailure},
     moment::{Moment, age, span},
     record::{EventKind, Record},
     run::{Task, TaskFailure},
 };
-use dormer_profile::answer::FailureCode;
 use dormer_proto::{
+    code,
     id::Timestamp,
     message,
     phase::{MachinePhase, MachineState},
@@ -134,7 +134,7 @@ fn seconds_since(moment: Moment, now: Timestamp) -> u64 {
     now.0.saturating_sub(moment.0.0) / 1_000
 }
 
-/// `Configuring the host failed 3 times, last 2 minutes ago: the disk is full (disk_full)`.
+/// `Configuring the host failed 3 times, last 2 minutes ago: the disk is full (DiskFull)`.
 fn attempts_text(
     task: &Task,
     failure: &TaskFailure,
@@ -195,11 +195,11 @@ pub fn step_text(task: &str) -> &str {
     }
 }
 
-/// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
+/// A failure in words, its code behind them: `access denied: cannot write C:\k (AccessDenied)`.
 pub fn cause(code: &str, message: &str) -> String {
     let message = dotless(message);
-    let mut codes = FailureCode::ALL.iter();
-    match codes.find(|known| known.as_str() == code) {
+    let code = &code::shown(code);
+    match code_of_host(code) {
         Some(known) if !message::repeats(code, message) => match (known.text(), message) {
             (text, "") => format!("{text} ({code})"),
             (text, message) => format!("{text}: {message} ({code})"),

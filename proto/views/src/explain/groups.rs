@@ -5,8 +5,8 @@ use super::{
     common::common,
     dotless,
     problem::{MachineProblem, problem},
-    shared_steps::node,
-    step::Step,
+    shared_steps::{known_node, node},
+    step::{Step, TAKES_AWAY},
     steps,
 };
 use crate::{machine::Machine, rollout::Rollout};
@@ -21,6 +21,8 @@ pub struct Group<'a> {
     pub machines: Vec<&'a Machine>,
     /// Of each machine what its cause has alone; empty where it has nothing.
     pub alone: Vec<String>,
+    /// Whether another group has the same code: a command that chooses by the code would act on that, too.
+    pub shares_code: bool,
 }
 
 impl Group<'_> {
@@ -37,14 +39,19 @@ impl Group<'_> {
         steps
     }
 
-    /// Makes the command of the first machine one for all of them, where one can be.
+    /// Makes the command of the first machine one for all of them, where one can be. What deletes is for one machine at a
+    /// time, which a person names.
     fn for_all(&self, step: &mut Step, first: &Machine) {
-        let words: Vec<&str> = step.argv.iter().map(String::as_str).collect();
+        let argv = step.argv.clone();
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         let code = self.problem.code.as_str();
         let names = self.machines.iter().map(|it| it.name.as_str());
         let phase = format!("phase={}", first.phase);
         let of_code = format!("code={code}");
         let argv: Vec<&str> = match words.as_slice() {
+            [program, "retry", name] if *name == first.name && self.shares_code => {
+                [*program, "retry"].into_iter().chain(names).collect()
+            }
             [program, "retry", name] if *name == first.name => match first.failure {
                 Some(_) => vec![*program, "retry", "--all-failed", "--code", code],
                 None => vec![*program, "retry", "-l", &of_code],
@@ -56,29 +63,13 @@ impl Group<'_> {
                 let code = self.problem.key.as_deref().unwrap_or_default();
                 vec![*program, "unquarantine", "--all", "--code", code]
             }
-            [program, action @ ("resume" | "recreate"), name] if *name == first.name => {
-                [*program, *action].into_iter().chain(names).collect()
+            [program, "resume", name] if *name == first.name => {
+                [*program, "resume"].into_iter().chain(names).collect()
             }
-            // Objects of one namespace, or Nodes.
-            ["kubectl", words @ ..] => {
-                let same = |it: &&Machine| it.namespace == first.namespace;
-                let same: Vec<&Machine> = self.machines.iter().copied().filter(same).collect();
-                let called = |word: &&str| -> Vec<String> {
-                    match *word {
-                        word if word == first.name => {
-                            same.iter().map(|it| it.name.clone()).collect()
-                        }
-                        word if word == node(first) => {
-                            let nodes = self.machines.iter();
-                            nodes.map(|it| node(it).to_owned()).collect()
-                        }
-                        word => vec![word.to_owned()],
-                    }
-                };
-                let words = words.iter().flat_map(called);
-                step.argv = ["kubectl".to_owned()].into_iter().chain(words).collect();
-                return;
+            [program, "recreate", name] if *name == first.name => {
+                return one_by_one(step, &[*program, "recreate", Kind::Machine.placeholder()]);
             }
+            ["kubectl", ..] => return self.kubectl_for_all(step, first),
             _ => {
                 let one_of_them = step.fill.iter_mut().filter(|it| **it == first.name);
                 one_of_them.for_each(|word| "MACHINE".clone_into(word));
@@ -86,6 +77,41 @@ impl Group<'_> {
             }
         };
         step.argv = argv.into_iter().map(str::to_owned).collect();
+    }
+
+    /// The same for a command of kubectl, whose kind says which names it takes: a Node may have the name of a Machine.
+    fn kubectl_for_all(&self, step: &mut Step, first: &Machine) {
+        let argv = step.argv.clone();
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let Some((kind, at)) = Kind::of(&words, first) else {
+            return;
+        };
+        if TAKES_AWAY.iter().any(|verb| words[..at].contains(verb)) {
+            let mut words = words.clone();
+            words[at] = kind.placeholder();
+            return one_by_one(step, &words);
+        }
+        let names: Vec<&str> = match kind {
+            Kind::Machine => {
+                let same = |it: &&&Machine| {
+                    it.namespace == first.namespace && it.resource() == first.resource()
+                };
+                let same = self.machines.iter().filter(same);
+                same.map(|it| it.name.as_str()).collect()
+            }
+            // Of a machine without a Node no name is known.
+            Kind::Node => self
+                .machines
+                .iter()
+                .filter_map(|it| known_node(it))
+                .collect(),
+        };
+        if names.is_empty() {
+            return;
+        }
+        let (before, after) = (&words[..at], &words[at + 1..]);
+        let all = before.iter().chain(&names).chain(after);
+        step.argv = all.map(|it| (*it).to_owned()).collect();
     }
 
     /// Puts what the causes of its machines have in common into its trouble, and what each has alone beside it. A person who
@@ -115,25 +141,117 @@ impl Group<'_> {
     }
 }
 
-/// Machines in trouble, grouped by equal causes: the most urgent first, then the largest group.
+/// Kind of the object in a command of kubectl.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// The Machine, or what stands for one.
+    Machine,
+    Node,
+}
+
+impl Kind {
+    /// Kind and place of the name in a command about the machine or its Node. `None`: it is about something else.
+    fn of(words: &[&str], machine: &Machine) -> Option<(Self, usize)> {
+        let verb = match words {
+            ["kubectl", "-n", _, ..] => 3,
+            _ => 1,
+        };
+        let (kind, at) = match words.get(verb..)? {
+            ["uncordon" | "cordon" | "drain", ..] => (Self::Node, verb + 1),
+            [_, "node" | "nodes", ..] => (Self::Node, verb + 2),
+            [_, resource, ..] if *resource == machine.resource() => (Self::Machine, verb + 2),
+            _ => return None,
+        };
+        let name = match kind {
+            Self::Machine => machine.name.as_str(),
+            Self::Node => node(machine),
+        };
+        (words.get(at) == Some(&name)).then_some((kind, at))
+    }
+
+    /// Word that a person replaces by a name.
+    fn placeholder(self) -> &'static str {
+        match self {
+            Self::Machine => "MACHINE",
+            Self::Node => "NODE",
+        }
+    }
+}
+
+/// Makes a command one that a person completes for each machine: a group can hold a whole pool.
+fn one_by_one(step: &mut Step, words: &[&str]) {
+    step.fill = words.iter().map(|it| (*it).to_owned()).collect();
+    step.argv = Vec::new();
+    step.say = format!("{}, one after the other", dotless(&step.say));
+}
+
+/// Steps of the machine without its own names: what is right for one machine of a group has to be right for all of it.
+fn kind_of_steps(machine: &Machine) -> Vec<String> {
+    let own = [
+        Some(machine.name.as_str()),
+        known_node(machine),
+        machine.address.as_deref(),
+        machine.owner.as_deref(),
+        Some(machine.namespace.as_str()),
+    ];
+    let own: Vec<&str> = own.into_iter().flatten().collect();
+    let mark = |word: &str| match own.contains(&word) {
+        true => "…".to_owned(),
+        false => word.to_owned(),
+    };
+    const ENDS: [char; 7] = [' ', ':', ';', ',', '=', '(', ')'];
+    let said = |text: &str| {
+        let words = text.split_inclusive(ENDS).map(|word| {
+            let bare = word.trim_end_matches(ENDS);
+            // An article is no name, though a machine of a test may be called so.
+            if bare.len() < 3 {
+                word.to_owned()
+            } else {
+                word.replace(bare, &mark(bare))
+            }
+        });
+        words.collect::<String>()
+    };
+    let steps = steps(machine, None).into_iter().filter(|it| !it.instead);
+    let lines = steps.map(|it| {
+        let words = it.argv.iter().chain(&it.fill).map(|word| mark(word));
+        let words: Vec<String> = words.collect();
+        format!("{} {}", said(&it.say), words.join(" "))
+    });
+    lines.collect()
+}
+
+/// Machines in trouble, grouped by equal causes and equal steps: the most urgent first, then the largest group.
 pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut kinds: Vec<Vec<String>> = Vec::new();
     for machine in machines {
         let Some(problem) = problem(machine) else {
             continue;
         };
-        let known = groups.iter_mut().find(|group| {
+        let kind = kind_of_steps(machine);
+        let mut known = groups.iter_mut().zip(&kinds);
+        let known = known.find(|(group, kind_of_group)| {
             let of = |it: &MachineProblem| (it.urgency, it.code.clone(), it.key.clone());
-            of(&group.problem) == of(&problem)
+            of(&group.problem) == of(&problem) && **kind_of_group == kind
         });
         match known {
-            Some(group) => group.machines.push(machine),
-            None => groups.push(Group {
-                problem,
-                machines: vec![machine],
-                alone: Vec::new(),
-            }),
+            Some((group, _)) => group.machines.push(machine),
+            None => {
+                kinds.push(kind);
+                groups.push(Group {
+                    problem,
+                    machines: vec![machine],
+                    alone: Vec::new(),
+                    shares_code: false,
+                });
+            }
         }
+    }
+    let codes: Vec<String> = groups.iter().map(|it| it.problem.code.clone()).collect();
+    for group in &mut groups {
+        let same = codes.iter().filter(|it| **it == group.problem.code);
+        group.shares_code = same.count() > 1;
     }
     for group in &mut groups {
         group.machines.sort_by_cached_key(|it| {
@@ -276,6 +394,92 @@ mod tests {
     }
 
     #[test]
+    fn no_command_of_a_group_deletes_several_machines_or_takes_another_kinds_names() {
+        // Each Node has the name of another Machine.
+        let crossed = |name: &str, node: &str| Machine {
+            name: name.into(),
+            node: Some(node.into()),
+            namespace: "machines".into(),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let machines = [crossed("a", "b"), crossed("b", "a"), crossed("c", "c")];
+        let group = Group {
+            problem: MachineProblem {
+                code: "NotReady".into(),
+                ..problem(&held_by("a", "ann")).expect("trouble")
+            },
+            machines: machines.iter().collect(),
+            alone: Vec::new(),
+            shares_code: false,
+        };
+        let for_all = |words: &[&str]| {
+            let mut step = Step::command("Do it", words);
+            group.for_all(&mut step, &machines[0]);
+            (step.argv.join(" "), step.fill.join(" "))
+        };
+        let argv = |line: &str| (line.to_owned(), String::new());
+        let fill = |line: &str| (String::new(), line.to_owned());
+        let resource = machines[0].resource();
+        let of_machine = |verb: &'static str| ["kubectl", "-n", "machines", verb, resource, "a"];
+        let one = |verb: &str| format!("kubectl -n machines {verb} {resource} MACHINE");
+        assert_eq!(for_all(&of_machine("delete")), fill(&one("delete")));
+        let described = format!("kubectl -n machines describe {resource} a b c");
+        assert_eq!(for_all(&of_machine("describe")), argv(&described));
+        assert_eq!(
+            for_all(&["kubectl", "describe", "node", "b"]),
+            argv("kubectl describe node b a c")
+        );
+        assert_eq!(
+            for_all(&["kubectl", "uncordon", "b"]),
+            argv("kubectl uncordon b a c")
+        );
+        assert_eq!(
+            for_all(&["kubectl", "delete", "node", "b"]),
+            fill("kubectl delete node NODE")
+        );
+        assert_eq!(
+            for_all(&["kubectl", "taint", "nodes", "b", "out:NoExecute"]),
+            fill("kubectl taint nodes NODE out:NoExecute")
+        );
+        assert_eq!(
+            for_all(&["dormer", "recreate", "a"]),
+            fill("dormer recreate MACHINE")
+        );
+        assert_eq!(for_all(&["kubectl", "get", "csr"]), argv("kubectl get csr"));
+        assert_eq!(
+            for_all(&["dormer", "resume", "a"]),
+            argv("dormer resume a b c")
+        );
+    }
+
+    #[test]
+    fn machines_with_one_code_and_other_steps_are_another_group() {
+        let failed = |name: &str| Machine {
+            name: name.into(),
+            ..failed_while(MachinePhase::Probing, "ConnectTimeout", "no answer")
+        };
+        let vanished = Machine {
+            machine_phase: Some("Failed".into()),
+            machine_error: Some("the instance is gone".into()),
+            ..failed("c")
+        };
+        assert!(vanished.given_up());
+        let machines = [failed("a"), vanished, failed("b")];
+        let groups = groups(&machines);
+        let named: Vec<Vec<&str>> = groups
+            .iter()
+            .map(|it| it.machines.iter().map(|it| it.name.as_str()).collect())
+            .collect();
+        assert_eq!(named, [vec!["a", "b"], vec!["c"]]);
+        let lines = groups
+            .iter()
+            .map(|it| it.steps(None).iter().find_map(Step::line));
+        let lines: Vec<String> = lines.flatten().collect();
+        assert_eq!(lines[0], "dormer retry a b", "and not all with that code");
+        assert!(lines[1].starts_with("kubectl "), "{lines:?}");
+    }
+
+    #[test]
     fn a_command_for_late_machines_chooses_them_by_the_code_that_is_shown() {
         let late = |name: &str, code: &str| {
             let machine = Machine {
@@ -299,7 +503,7 @@ mod tests {
         assert_eq!(silent.len(), 1);
         assert_eq!(silent[0].problem.shown, "ConnectTimeout");
         let line = silent[0].steps(None).iter().find_map(Step::line);
-        assert_eq!(line.as_deref(), Some("dormer retry -l code=probing"));
+        assert_eq!(line.as_deref(), Some("dormer retry -l code=Probing"));
     }
 
     #[test]
@@ -384,9 +588,9 @@ mod tests {
         assert_eq!(
             seen,
             [
-                ("access_denied", vec!["b", "a"]),
-                ("approval", vec!["m"]),
-                ("probing", vec!["m"]),
+                ("AccessDenied", vec!["b", "a"]),
+                ("Approval", vec!["m"]),
+                ("Probing", vec!["m"]),
             ]
         );
     }

@@ -1,7 +1,7 @@
 //! Machines that need attention: which, how urgently, and from which cause. `dormer status`, `dormer get` and the
 //! console share these limits.
 
-pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, time_left, word_of};
+pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, time_left};
 
 use crate::{
     explain::{cause, is_connection, now},
@@ -15,6 +15,7 @@ use crate::{
     timing::PhaseTiming,
 };
 use dormer_proto::{
+    code,
     id::Timestamp,
     listed,
     phase::{MachinePhase, MachineState, Unavailable},
@@ -125,11 +126,13 @@ const TRIED_AGAIN: &str = "tried again";
 /// Trouble of the machine. `None`: it serves, or continues at its usual speed.
 pub fn problem(machine: &Machine) -> Option<MachineProblem> {
     let (urgency, code, cause) = found(machine)?;
+    let key = key(machine, &code, &cause);
+    let code = code::shown(&code);
     let attempted = newest_failure(machine).filter(|_| is_late(machine));
     Some(MachineProblem {
         urgency,
-        key: key(machine, &code, &cause),
-        shown: attempted.map_or_else(|| code.clone(), |it| it.code.clone()),
+        key,
+        shown: attempted.map_or_else(|| code.clone(), |it| code::shown(&it.code)),
         code,
         cause: cause.trim_end_matches('.').to_owned(),
         beneath: beneath(machine).map(|(_, it)| it.trim_end_matches('.').to_owned()),
@@ -259,8 +262,8 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem
     };
     Some(MachineProblem {
         urgency,
-        code: code.to_owned(),
-        shown: code.to_owned(),
+        code: code::shown(code),
+        shown: code::shown(code),
         key: None,
         cause: cause.trim_end_matches('.').to_owned(),
         beneath: None,

@@ -433,7 +433,7 @@ fn a_quarantined_run_is_stuck_whatever_its_machine_says() {
     });
     let found = problem(&machine).expect("trouble");
     assert_eq!(found.urgency, Urgency::Stuck);
-    assert_eq!(found.code, "quarantined");
+    assert_eq!(found.code, "Quarantined");
     let steps = crate::explain::steps(&machine, None);
     assert_eq!(steps[0].argv, ["dormer", "unquarantine", "m"]);
 }

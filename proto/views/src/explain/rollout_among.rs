@@ -9,7 +9,7 @@ use crate::{
     rollout::{Rollout, Slot},
 };
 
-/// [`word_of`], with what its machines say. It is Stuck if every turn is that of a machine which needs a person, or if there
+/// State of a rollout in a word, with what its machines say: in every command and on every page. It is Stuck if every turn is that of a machine which needs a person, or if there
 /// is no turn, and a machine that is not updated needs one. A hold or a pause of the machine does not hide that.
 pub fn word_among<'a, 'b>(
     rollout: &'a Rollout,

@@ -6,7 +6,7 @@ use crate::{
 };
 use dormer_proto::phase::RolloutState;
 
-/// All words of [`word_of`] and of `word_among`.
+/// All words of `word_among`.
 pub const ROLLOUT_WORDS: [&str; 8] = [
     "Idle",
     "Running",
@@ -18,8 +18,9 @@ pub const ROLLOUT_WORDS: [&str; 8] = [
     "Halted",
 ];
 
-/// State of a rollout in a word. While it grants leases: Stopped, Running, Waiting, or Idle if no machine waits.
-pub fn word_of(rollout: &Rollout) -> &str {
+/// State of a rollout in a word, without what its machines say: only for `word_among`, which decides. While it grants leases:
+/// Stopped, Running, Waiting, or Idle if no machine waits.
+pub(super) fn word_of(rollout: &Rollout) -> &str {
     let open = rollout.state == RolloutState::Open;
     match () {
         () if !open => rollout.state.id(),

@@ -60,6 +60,10 @@ pub(super) fn owner(machine: &Machine) -> &str {
 
 /// Name of its Node or, before there is one, the expected name.
 pub(super) fn node(machine: &Machine) -> &str {
-    let known = machine.node.as_deref().or(machine.expected_node.as_deref());
-    known.unwrap_or(&machine.name)
+    known_node(machine).unwrap_or(&machine.name)
+}
+
+/// Name of its Node, or the expected one, if either is known.
+pub(super) fn known_node(machine: &Machine) -> Option<&str> {
+    machine.node.as_deref().or(machine.expected_node.as_deref())
 }

@@ -40,6 +40,9 @@ listed! {
     }
 }
 
+/// Verbs of kubectl that take a Machine or a Node away, or its pods and volumes by force.
+pub(super) const TAKES_AWAY: [&str; 3] = ["delete", "drain", "taint"];
+
 /// One step: a command, or something to do outside of dormer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
@@ -89,6 +92,34 @@ impl Step {
     pub(super) fn instead(mut self) -> Self {
         self.instead = true;
         self
+    }
+
+    /// Makes a command of dormer's one for the dormer that was asked: called as `program`, with the `flags` that reach it. Without
+    /// them it would act on another, which may have a machine of the same name.
+    pub fn reach(&mut self, program: &[&str], flags: &[String]) {
+        for words in [&mut self.argv, &mut self.fill] {
+            if words.first().is_some_and(|it| it == "dormer") {
+                let program = program.iter().map(|it| (*it).to_owned());
+                words.splice(..1, program);
+                words.extend_from_slice(flags);
+            }
+        }
+    }
+
+    /// Whether its command takes a Machine, a Node or a run away, or detaches volumes by force: what it is for has to stand
+    /// beside it.
+    pub fn takes_away(&self) -> bool {
+        let words = if self.argv.is_empty() {
+            &self.fill
+        } else {
+            &self.argv
+        };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["kubectl", words @ ..] => words.iter().any(|it| TAKES_AWAY.contains(it)),
+            [_, verb, ..] => ["recreate", "remove"].contains(verb),
+            _ => false,
+        }
     }
 
     /// The step in words, without its command.
