@@ -253,11 +253,12 @@ impl Get {
 
     /// Reads the open tasks of one machine.
     async fn tasks_of(&self, server: &Server, machine: &str) -> Result<String, Failure> {
+        self.filter.check::<Task>("tasks")?;
         let machine = machines::machine(server, machine).await?;
         let List { mut items } = server
             .get::<List<Answer<Task>>>(self.target.kind.path())
             .await?;
-        items.retain(|task| task.view.run == machine.status.run);
+        items.retain(|it| it.view.run == machine.status.run && self.filter.takes(&it.view));
         let lacks = Vec::new();
         self.listed(server, Listing { items, lacks }).await
     }
