@@ -176,9 +176,9 @@ impl Wait {
                     Err(failure) => return Err(failure),
                 };
                 match self.outcome(&machine, by_name) {
-                    Outcome::Met(text) => met.push(text),
-                    Outcome::Never(failure) => return Err(failure),
-                    Outcome::Waits => still.push((uid, Some(machine))),
+                    WaitState::Met(text) => met.push(text),
+                    WaitState::Never(failure) => return Err(failure),
+                    WaitState::Waits => still.push((uid, Some(machine))),
                 }
             }
             let Some((_, first)) = still.first() else {
@@ -192,19 +192,19 @@ impl Wait {
         }
     }
 
-    fn outcome(&self, machine: &Machine, by_name: bool) -> Outcome {
+    fn outcome(&self, machine: &Machine, by_name: bool) -> WaitState {
         let is_gone = machine.status.closed.is_some();
         if self.until.holds(machine) {
-            Outcome::Met(format!("machine/{} condition met", machine.name()))
+            WaitState::Met(format!("machine/{} condition met", machine.name()))
         } else if is_gone && by_name {
-            Outcome::Never(gone(machine))
+            WaitState::Never(gone(machine))
         } else if is_gone {
             // Of those that were chosen together, another serves in its place.
-            Outcome::Met(without(machine))
+            WaitState::Met(without(machine))
         } else if self.until.excludes(machine) {
-            Outcome::Never(failed(machine))
+            WaitState::Never(failed(machine))
         } else {
-            Outcome::Waits
+            WaitState::Waits
         }
     }
 
@@ -232,7 +232,7 @@ impl Wait {
 }
 
 /// What a machine's state means for the wait.
-enum Outcome {
+enum WaitState {
     /// It need not be waited for any more: why, for people.
     Met(String),
     /// It does not come there by itself.
@@ -298,7 +298,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_machine_that_is_gone_is_named_with_the_one_in_its_place() {
+    fn a_machine_that_is_gone_is_named_with_its_replacement() {
         let replaced = machine_with(json!({"replacedBy": "win-2"}));
         assert_eq!(
             without(&replaced),

@@ -67,7 +67,10 @@ impl Group<'_> {
                 [*program, "resume"].into_iter().chain(names).collect()
             }
             [program, "recreate", name] if *name == first.name => {
-                return one_by_one(step, &[*program, "recreate", Kind::Machine.placeholder()]);
+                return one_by_one(
+                    step,
+                    &[*program, "recreate", CommandObject::Machine.placeholder()],
+                );
             }
             ["kubectl", ..] => return self.kubectl_for_all(step, first),
             _ => {
@@ -83,7 +86,7 @@ impl Group<'_> {
     fn kubectl_for_all(&self, step: &mut Step, first: &Machine) {
         let argv = step.argv.clone();
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-        let Some((kind, at)) = Kind::of(&words, first) else {
+        let Some((kind, at)) = CommandObject::of(&words, first) else {
             return;
         };
         if TAKES_AWAY.iter().any(|verb| words[..at].contains(verb)) {
@@ -92,7 +95,7 @@ impl Group<'_> {
             return one_by_one(step, &words);
         }
         let names: Vec<&str> = match kind {
-            Kind::Machine => {
+            CommandObject::Machine => {
                 let same = |it: &&&Machine| {
                     it.namespace == first.namespace && it.resource() == first.resource()
                 };
@@ -100,7 +103,7 @@ impl Group<'_> {
                 same.map(|it| it.name.as_str()).collect()
             }
             // Of a machine without a Node no name is known.
-            Kind::Node => self
+            CommandObject::Node => self
                 .machines
                 .iter()
                 .filter_map(|it| known_node(it))
@@ -141,16 +144,16 @@ impl Group<'_> {
     }
 }
 
-/// Kind of the object in a command of kubectl.
+/// Object that a command of kubectl is about.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum CommandObject {
     /// The Machine, or what stands for one.
     Machine,
     Node,
 }
 
-impl Kind {
-    /// Kind and place of the name in a command about the machine or its Node. `None`: it is about something else.
+impl CommandObject {
+    /// Kind and position of the name in a command about the machine or its Node. `None`: it is about something else.
     fn of(words: &[&str], machine: &Machine) -> Option<(Self, usize)> {
         let verb = match words {
             ["kubectl", "-n", _, ..] => 3,
@@ -186,7 +189,7 @@ fn one_by_one(step: &mut Step, words: &[&str]) {
 }
 
 /// Steps of the machine without its own names: what is right for one machine of a group has to be right for all of it.
-fn kind_of_steps(machine: &Machine) -> Vec<String> {
+fn steps_of_any(machine: &Machine) -> Vec<String> {
     let own = [
         Some(machine.name.as_str()),
         known_node(machine),
@@ -229,7 +232,7 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
         let Some(problem) = problem(machine) else {
             continue;
         };
-        let kind = kind_of_steps(machine);
+        let kind = steps_of_any(machine);
         let mut known = groups.iter_mut().zip(&kinds);
         let known = known.find(|(group, kind_of_group)| {
             let of = |it: &MachineProblem| (it.urgency, it.code.clone(), it.key.clone());
