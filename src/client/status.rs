@@ -474,7 +474,8 @@ impl StatusAnswers {
                 let more = of.len().saturating_sub(CAUSES_MAX);
                 if more > 0 {
                     lines.push(format!(
-                        "  and {more} more causes; dormer get machines lists them all"
+                        "  and {more} more {}; dormer get machines lists them all",
+                        if more == 1 { "cause" } else { "causes" }
                     ));
                 }
             }

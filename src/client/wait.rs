@@ -72,6 +72,9 @@ impl FromStr for Condition {
             Some(("jsonpath", _)) => Err(format!(
                 "a JSONPath is not read here: the state is a field by itself\nthe forms are {FORMS}"
             )),
+            None if known("state", text, &machine_states()).is_ok() => Err(format!(
+                "a state is given by its field; did you mean state={text}?\nthe forms are {FORMS}"
+            )),
             _ => Err(format!("give one of {FORMS}")),
         }
     }
@@ -324,6 +327,8 @@ mod tests {
         let wrong = "state=Jioned".parse::<Condition>().unwrap_err();
         assert!(wrong.contains("Joined"), "{wrong}");
         assert!("colour=red".parse::<Condition>().is_err());
+        let bare = "Joined".parse::<Condition>().unwrap_err();
+        assert!(bare.contains("did you mean state=Joined?"), "{bare}");
         assert_eq!("gone".parse(), Ok(Condition::Gone));
         assert_eq!("delete".parse(), Ok(Condition::Gone), "as kubectl calls it");
     }

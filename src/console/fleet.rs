@@ -306,7 +306,8 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
                 ul { @for group in groups.iter().take(CAUSES_MAX) { (cause(group, rollouts)) } }
             }
             @if groups.len() > CAUSES_MAX {
-                p.quiet { "and " (groups.len() - CAUSES_MAX) " more causes: the list has every machine" }
+                @let more = groups.len() - CAUSES_MAX;
+                p.quiet { "and " (more) @if more == 1 { " more cause" } @else { " more causes" } ": the list has every machine" }
             }
         }
         @if !kept.is_empty() {

@@ -32,7 +32,7 @@ impl Risk {
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     /// Your reason; the history records it
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, alias = "reason", default_value = "", hide_default_value = true)]
     pub(super) why: String,
     /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
     #[arg(long)]
