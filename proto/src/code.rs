@@ -20,11 +20,11 @@ pub fn shown(code: &str) -> String {
 /// `access_denied`.
 #[must_use]
 pub fn same(one: &str, other: &str) -> bool {
-    fn letters(code: &str) -> impl Iterator<Item = char> {
-        let letters = code.chars().filter(|it| !['_', '-'].contains(it));
-        letters.map(|it| it.to_ascii_lowercase())
+    fn characters(code: &str) -> impl Iterator<Item = char> {
+        let characters = code.chars().filter(|it| !['_', '-'].contains(it));
+        characters.map(|it| it.to_ascii_lowercase())
     }
-    letters(one).eq(letters(other))
+    characters(one).eq(characters(other))
 }
 
 /// Words of a code in lower case: `access denied` for `access_denied` and for `AccessDenied`.

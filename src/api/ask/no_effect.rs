@@ -358,7 +358,7 @@ fn deleted_already(state: &machine_run::State) -> Option<String> {
     })
 }
 
-/// Why a hold or a pause comes too late: the Machine goes, whoever keeps it.
+/// Why a hold or a pause comes too late: a deletion of the Machine is not taken back.
 fn not_to_be_kept(state: &machine_run::State) -> Option<NoEffect> {
     Some(NoEffect {
         why: deleted_already(state)?,

@@ -218,7 +218,7 @@ fn only_its_removal_ends_the_label() {
     );
 }
 
-/// Whoever retries may have looked before a person held the machine.
+/// A person may have read the machine before another person held it.
 #[test]
 fn a_retry_of_a_machine_that_people_keep_does_nothing() {
     for keep in [Signal::Hold, Signal::Pause] {
