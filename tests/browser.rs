@@ -175,7 +175,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     );
     let output = output.as_str().unwrap_or_default();
     assert!(
-        output.starts_with("(1) ") && output.contains("access_denied"),
+        output.starts_with("(1) ") && output.contains("AccessDenied"),
         "{output}"
     );
     accessible(&browser, "the fleet");
