@@ -569,7 +569,7 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
     );
     let output = output.as_str().unwrap_or_default();
     assert!(
-        output.starts_with("$ ") && output.contains("access_denied"),
+        output.starts_with("$ ") && output.contains("AccessDenied"),
         "{output}"
     );
     // The other one serves: what its MachineSet lacks is this one.
@@ -599,7 +599,7 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         &format!("{}/actions/retry", path.as_str().unwrap_or_default()),
     );
     let others = "return window.same
-        && ![...document.querySelectorAll('.commands pre')].some((it) => it.textContent.includes('access_denied'))
+        && ![...document.querySelectorAll('.commands pre')].some((it) => it.textContent.includes('AccessDenied'))
         && [...document.querySelectorAll('.commands summary')].some((it) => it.innerText.includes('exit 0'))";
     browser.until("those of the next task", IN_TIME, others);
     no_complaints(&browser);

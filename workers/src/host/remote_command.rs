@@ -11,6 +11,7 @@ use dormer_profile::{
     frame::{self, FRAME_MARK},
 };
 use dormer_proto::{
+    code,
     id::Timestamp,
     machine::HostRef,
     message::{Failure, RemoteCommand},
@@ -211,11 +212,8 @@ fn summary(answer: &Answer) -> String {
         }
     }
     if let Some(failure) = &answer.failure {
-        lines.push(format!(
-            "{}: {}",
-            failure.code.as_str(),
-            failure.message.trim()
-        ));
+        let code = code::shown(&failure.code.as_str());
+        lines.push(format!("{code}: {}", failure.message.trim()));
         lines.push(failure.log_tail.trim().to_owned());
     }
     lines.join("\n").trim_end().to_owned()
