@@ -399,12 +399,18 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         found: Option<Revision>,
     ) -> Result<bool, StoreError> {
         let now = self.ports.clock().now();
+        if !enforced(Fence::LastRecord) {
+            return Ok(false);
+        }
         let Err(contradiction) = self.cache.check(run, found, now) else {
             return Ok(false);
         };
         let (Contradiction::Doubt(what) | Contradiction::Lost(what)) = &contradiction;
         if let broken @ StoreError::Broken(_) = self.ports.history().contradiction(what.clone()) {
             return Err(broken);
+        }
+        if !enforced(Fence::DoubtAlone) {
+            return Err(StoreError::Unavailable(what.clone()));
         }
         match contradiction {
             Contradiction::Doubt(what) => drop(self.doubted.insert(run.clone(), what)),

@@ -31,6 +31,10 @@ pub enum Fence {
     Request,
     /// Of two times for a run's alarm the earlier one stays.
     EarlierAlarm,
+    /// A run whose last known record is not there waits, and is quarantined if it stays so.
+    LastRecord,
+    /// Such a run waits alone: the others of its batch go on.
+    DoubtAlone,
 }
 
 #[cfg(feature = "unfenced")]

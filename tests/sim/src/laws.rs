@@ -6,7 +6,7 @@ use crate::{
     toy::Toy,
     world::{Entry, InTransit, World, fault},
 };
-use dormer_engine::port::{Append, Delivery, OrderOut};
+use dormer_engine::port::{Ack, Append, Delivery, Expected, OrderOut, QuarantineNote};
 use dormer_engine_core::{
     HistoryEvent, InboxMessageOf, Record, Run, TaskKey, TaskPhase, Workflow, replay_record,
 };
@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most messages that are delivered and not acknowledged.
 const PENDING_MAX: usize = 5;
+/// Delay of messages for which the store did not answer, in milliseconds: as `UNAVAILABLE_AGAIN_MS` in
+/// `engine/src/shard.rs`.
+const UNAVAILABLE_AGAIN_MS: u64 = 1_000;
 
 impl World {
     /// Stores a record, and checks what a record may say.
@@ -174,8 +177,61 @@ impl World {
         Ok(())
     }
 
+    /// No engine goes on from an older record than one that it wrote, unless it has quarantined the run.
+    pub(crate) fn check_append(&mut self, engine: usize, append: &Append) {
+        let Expected::At(before) = append.expected else {
+            return;
+        };
+        let known = self.acknowledged.get(&(engine, append.run.clone()));
+        if let Some(known) = known
+            && before < *known
+            && !self.forgets
+            && !self.went_back()
+        {
+            self.violated(format!(
+                "{} goes on from revision {before}, and nobody says that {known} is lost",
+                append.run
+            ));
+        }
+    }
+
+    /// An engine learns that its record is stored.
+    pub(crate) fn was_acknowledged(&mut self, engine: usize, append: &Append, revision: Revision) {
+        let of = (engine, append.run.clone());
+        if append.closed.is_some() {
+            // It may be deleted.
+            self.acknowledged.remove(&of);
+        } else {
+            self.acknowledged.insert(of, revision);
+        }
+    }
+
+    /// A run is quarantined for a lost record only if it has lost one. From then on the engine may go on from what is
+    /// there.
+    pub(crate) fn check_note(&mut self, engine: usize, note: &QuarantineNote) {
+        let sound = !self.went_back() && !self.record_lost.contains(&note.run);
+        if sound && note.code == "RecordLost" {
+            self.violated(format!("{} lost no record: {}", note.run, note.why));
+        }
+        self.acknowledged.remove(&(engine, note.run.clone()));
+    }
+
+    /// Once the store answers again, no message waits for it, but those of runs that lost a record.
+    pub(crate) fn check_ack(&mut self, at: usize, ack: Ack) {
+        let run = self.messages[at].run.clone();
+        let waits = matches!(ack, Ack::Again(ms) if ms >= UNAVAILABLE_AGAIN_MS);
+        if let Some(run) = run
+            && waits
+            && self.settled
+            && !self.record_lost.contains(&run)
+            && !self.went_back()
+        {
+            self.violated(format!("{run} lost nothing, and waits"));
+        }
+    }
+
     /// Whether the history of `run` holds this request: that is what its sender is told.
-    fn confirmed(&self, run: &RunId, request: &str) -> bool {
+    pub(crate) fn confirmed(&self, run: &RunId, request: &str) -> bool {
         let ours = self.entries.iter().filter(|entry| entry.run == *run);
         let mut events = ours.flat_map(|entry| &entry.record.events);
         events.any(|event| match event {
@@ -257,7 +313,7 @@ impl World {
 
     /// Orders are withdrawn of tasks only that have ended on record.
     pub(crate) fn check_ended(&mut self, task: &TaskId) {
-        if self.is_open(task) && !self.tail_lost {
+        if self.is_open(task) && !self.lost_records(&task.run) {
             self.violated(format!("{task} is open, and its orders were withdrawn"));
         }
     }
@@ -301,7 +357,7 @@ impl World {
             ..
         } = receipt;
         let (incarnation, issued) = receipt.worker.split_once('/').unwrap_or_default();
-        if self.tail_lost || incarnation != self.incarnation.0.to_string() {
+        if self.lost_records(&task.run) || incarnation != self.incarnation.0.to_string() {
             return;
         }
         // The run may have been deleted and begun anew since then, with tasks of the same numbers.

@@ -123,14 +123,20 @@ impl History for Sim {
                     results.push(Err(AppendError::Unknown("it lands later".to_owned())));
                     continue;
                 }
-                let revision = match world.append(append) {
-                    Ok(revision) => revision,
+                let revision = match world.append(append.clone()) {
+                    Ok(revision) => {
+                        world.check_append(self.engine, &append);
+                        revision
+                    }
                     Err(error) => {
                         results.push(Err(error));
                         continue;
                     }
                 };
                 let silent = world.strikes(fault::UNKNOWN, 4);
+                if !silent {
+                    world.was_acknowledged(self.engine, &append, revision);
+                }
                 let unknown = || AppendError::Unknown("stored all the same".to_owned());
                 results.push(if silent { Err(unknown()) } else { Ok(revision) });
             }
@@ -277,16 +283,25 @@ impl DeadLetters for Sim {
 impl Quarantine for Sim {
     async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
         self.reach().await?;
-        self.world().notes.insert(note.run.clone(), note);
+        let mut world = self.world();
+        world.check_note(self.engine, &note);
+        world.notes.insert(note.run.clone(), note);
         Ok(())
     }
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
         self.reach().await?;
         let notes = {
-            let world = self.world();
-            runs.iter()
-                .map(|run| world.notes.get(run).cloned())
-                .collect()
+            let mut world = self.world();
+            let note = |run: &RunId| world.notes.get(run).cloned();
+            let notes: Vec<_> = runs.iter().map(note).collect();
+            // Whoever finds the run quarantined may go on from what is there, once it is released.
+            let engine = self.engine;
+            let noted = |run: &RunId| world.notes.contains_key(run);
+            let held: Vec<_> = runs.iter().filter(|run| noted(run)).cloned().collect();
+            for run in held {
+                world.acknowledged.remove(&(engine, run));
+            }
+            notes
         };
         // The answer is on its way while people release.
         Yield(false).await;

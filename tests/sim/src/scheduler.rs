@@ -19,16 +19,22 @@ use std::{
 /// Every kind of fault.
 pub const FAULTS_ALL: u32 = (1 << FAULTS) - 1;
 /// How many kinds there are.
-const FAULTS: u32 = 20;
+const FAULTS: u32 = 21;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
-/// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
-const CACHED_MAX: usize = 3;
+/// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed,
+const CACHED_FEW: usize = 3;
+/// or all.
+const CACHED_ALL: usize = toy::RUNS as usize;
 /// Lanes of one engine are fewer.
 const SHARDS_MAX: usize = 8;
 /// How long past due a deadline is before the sweep rings for it, in milliseconds.
 const GRACE_MS: u64 = 2_000;
 
+/// Pause before a pass that ended early begins again, in milliseconds.
+const PASS_AGAIN_MS: u64 = 1_000;
+/// Interval at which a worker repeats a report without a receipt, in milliseconds.
+const REPORT_AGAIN_MS: u64 = 3_000;
 /// A minute, within which the sweep finds what is overdue.
 const SWEPT_WITHIN_MS: u64 = 60_000;
 
@@ -92,6 +98,8 @@ const REVISIT: usize = 1;
 
 struct Scheduler {
     sim: Sim,
+    /// Runs that an engine keeps in memory.
+    cached_max: usize,
     engines: Vec<Engine>,
 }
 
@@ -117,7 +125,13 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         passes: [None, None],
         asleep: 0,
     };
+    let mut world = sim.world();
+    // What an engine sheds it need not know.
+    let roomy = world.chance.percent(50);
+    world.forgets = !roomy;
+    drop(world);
     let mut scheduler = Scheduler {
+        cached_max: if roomy { 2 * CACHED_ALL } else { CACHED_FEW },
         engines: (0..count).map(engine).collect(),
         sim,
     };
@@ -198,6 +212,8 @@ impl Scheduler {
         } else if !world.exclusive && world.strikes(fault::TASKS_LOST, 5) {
             world.orders.clear();
             world.revisit = world.chance.percent(50);
+        } else if !world.exclusive && world.strikes(fault::RECORD_LOST, 8) {
+            world.lose_last_record();
         } else if world.strikes(fault::SKEW, 15) {
             world.skew_clock(engine);
         } else if world.mixed && world.strikes(fault::BUILD, 60) {
@@ -229,9 +245,11 @@ impl Scheduler {
             };
             self.release(holder(engine, shard));
         }
-        for (_, by) in self.sim.world().alarms.values_mut() {
+        let mut world = self.sim.world();
+        for (_, by) in world.alarms.values_mut() {
             *by = by.filter(|by| *by != engine);
         }
+        world.acknowledged.retain(|(by, _), _| *by != engine);
     }
 
     /// The engine stops where it stands, and goes on later as if nothing had been: its claims lapse meanwhile.
@@ -308,7 +326,7 @@ impl Scheduler {
         let was = std::mem::replace(&mut self.engines[engine].shards[shard].at, At::Gone);
         let now = match was {
             At::Gone => {
-                let cached = CACHED_MAX / self.engines[engine].shards.len();
+                let cached = self.cached_max / self.engines[engine].shards.len();
                 At::Idle(
                     self.engines[engine]
                         .build
@@ -329,6 +347,11 @@ impl Scheduler {
                     Poll::Ready((idle, Err(StoreError::Unavailable(_)))) => {
                         // Its claims lapse.
                         self.turn_ended(engine, shard);
+                        if revisits {
+                            // A pass begins again a little later.
+                            let mut world = self.sim.world();
+                            world.now = world.now.plus_ms(PASS_AGAIN_MS);
+                        }
                         At::Idle(idle)
                     }
                     Poll::Ready((_, Err(StoreError::Broken(why)))) => {
@@ -423,6 +446,7 @@ impl Scheduler {
                 continue;
             }
             let mut world = self.sim.world();
+            world.settled = true;
             // A person releases every run.
             if !std::mem::take(&mut world.notes).is_empty() {
                 world.revisit = true;
@@ -430,6 +454,10 @@ impl Scheduler {
             }
             if !world.orders.is_empty() && !world.delivers_no_more() {
                 world.work();
+                if !world.record_lost.is_empty() {
+                    // The run may wait until its record counts as lost. Its worker repeats the report.
+                    world.now = world.now.plus_ms(REPORT_AGAIN_MS);
+                }
                 continue;
             }
             world.check_alarms();

@@ -55,6 +55,8 @@ pub(crate) mod fault {
     pub(crate) const PENDING: u32 = 262_144;
     /// A deposed leader answers a read with the record before the last.
     pub(crate) const STALE: u32 = 524_288;
+    /// The last record of one run is deleted from its history stream (`nats stream rmm`, or a server that lost it).
+    pub(crate) const RECORD_LOST: u32 = 1_048_576;
 }
 
 /// One stored record, opened.
@@ -124,6 +126,14 @@ pub(crate) struct World {
     /// No alarm is lost, nor what it follows from: none may wait for the sweep.
     pub(crate) punctual: bool,
     pub(crate) tail_lost: bool,
+    /// Runs of which a last record was deleted.
+    pub(crate) record_lost: BTreeSet<RunId>,
+    /// Newest record of each run that an engine wrote and must know, until it or the run's quarantine ends.
+    pub(crate) acknowledged: BTreeMap<(usize, RunId), Revision>,
+    /// Whether engines shed runs, and what they know of them.
+    pub(crate) forgets: bool,
+    /// The faults have ended, and what was under way with them.
+    pub(crate) settled: bool,
     /// Runs of which a deposed leader told an older record. A report that was dropped for it costs its attempt: the run
     /// tries the task again. A timer that was dropped for it is found by the sweep.
     pub(crate) misread: BTreeSet<RunId>,
@@ -148,7 +158,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, faults: u32, exclusive: bool, mixed: bool) -> Self {
-        let losing = fault::ALARM | fault::TAIL | fault::RESTORE | fault::INBOX_LOST;
+        let losing =
+            fault::ALARM | fault::TAIL | fault::RESTORE | fault::INBOX_LOST | fault::RECORD_LOST;
         let punctual = seed % 3 == 1 || faults & losing == 0;
         Self {
             chance: Chance::new(seed),
@@ -171,6 +182,10 @@ impl World {
             orphaned: BTreeSet::new(),
             asleep: BTreeSet::new(),
             tail_lost: false,
+            record_lost: BTreeSet::new(),
+            acknowledged: BTreeMap::new(),
+            forgets: false,
+            settled: false,
             misread: BTreeSet::new(),
             misread_last: BTreeSet::new(),
             revisit: false,
@@ -337,6 +352,7 @@ impl World {
         else {
             return;
         };
+        self.check_ack(at, ack);
         match ack {
             // A lost acknowledgement of a message that was replaced is not missed.
             Ack::Done if !lost || self.messages[at].replaced => drop(self.messages.remove(at)),
@@ -570,6 +586,11 @@ impl World {
         self.tail_lost || self.incarnation != Incarnation(1)
     }
 
+    /// Whether the store lost records of this run, without another identity.
+    pub(crate) fn lost_records(&self, run: &RunId) -> bool {
+        self.tail_lost || self.record_lost.contains(run)
+    }
+
     /// Deletes a run that has ended, if `revision` is still its last.
     pub(crate) fn forget(&mut self, run: &RunId, revision: Revision) {
         if self
@@ -579,6 +600,19 @@ impl World {
             self.entries.retain(|entry| entry.run != *run);
             self.confirmed_requests.retain(|_, of| of != run);
         }
+    }
+
+    /// Deletes the last record of one run, whatever engines know of it.
+    pub(crate) fn lose_last_record(&mut self) {
+        let run = toy::id(self.chance.below(toy::RUNS));
+        let Some(last) = self.entries.iter().rposition(|entry| entry.run == run) else {
+            return;
+        };
+        self.entries.remove(last);
+        let mut confirmed = std::mem::take(&mut self.confirmed_requests);
+        confirmed.retain(|id, of| *of != run || self.confirmed(of, id));
+        self.confirmed_requests = confirmed;
+        self.record_lost.insert(run);
     }
 
     /// Alarms that are due ring, or are lost. Answers whether there were any.

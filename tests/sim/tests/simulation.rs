@@ -142,4 +142,6 @@ fences! {
     leaving_what_a_newer_build_wrote_is_missed: Newer,
     taking_a_request_once_is_missed: Request,
     the_earlier_of_two_alarms_is_missed: EarlierAlarm,
+    the_last_record_that_an_engine_knows_is_missed: LastRecord,
+    waiting_alone_for_a_lost_record_is_missed: DoubtAlone,
 }
