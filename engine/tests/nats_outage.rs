@@ -11,7 +11,7 @@ use dormer_engine::{
         Ack, AppendError, Clock, Delivery, Expected, Head, History, HistoryReader, Inbox, Ports,
         Quarantine, StoreError,
     },
-    rebuild::rebuild,
+    rebuild::{REVISITS_PER_S, rebuild},
     shard::Shard,
 };
 use dormer_engine_core::InboxMessageOf;
@@ -22,9 +22,11 @@ use dormer_proto::{
     subject::{Names, history_stream_of},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, await_some, started};
+use futures::StreamExt;
 use nats_common::{append, options, run, taken};
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -194,15 +196,39 @@ async fn a_loss_is_noticed_at_each_start_until_it_is_made_good() {
 async fn a_queue_that_is_lost_during_a_rebuild_is_rebuilt_again() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
-    let begun = store.canaries().await.expect("canaries");
-    let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
-    js.delete_stream("dormer-tasks").await.expect("deleted");
-    assert!(begins_with_a_loss(&server).await, "it is made again");
-    store.note_whole(&begun).await.expect("noted");
+    let store = Arc::new(store);
+    let ours = store.incarnation();
+    // More runs than a pass visits in a second, after which it pauses.
+    let keys: Vec<String> = (0..=REVISITS_PER_S).map(|n| format!("m{n}")).collect();
+    let mut shard = Shard::<Old, _>::new(Arc::clone(&store), "test", 8);
+    let begin = keys.iter().map(|key| delivery(observed(ours, key, 1)));
+    shard.turn(begin.collect()).await.expect("each has a task");
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let orders = Names::default().orders("task");
+    let mut orders = client.subscribe(orders).await.expect("subscribed");
+    client.flush().await.expect("flushed");
+    {
+        let mut rebuilding = pin!(rebuild::<Old>(&store));
+        for _ in 0..REVISITS_PER_S {
+            tokio::select! {
+                biased;
+                order = orders.next() => drop(order.expect("an order")),
+                ended = &mut rebuilding => panic!("it ended before its pause: {ended:?}"),
+            }
+        }
+        // It stands still from here on, until it is polled again.
+        let js = async_nats::jetstream::new(client);
+        js.delete_stream("dormer-tasks").await.expect("deleted");
+        assert!(begins_with_a_loss(&server).await, "it is made again");
+        let pass = rebuilding.await.expect("rebuilt");
+        assert_eq!(pass.runs, keys.len());
+    }
     assert!(
         begins_with_a_loss(&server).await,
         "the queue is not the one that was rebuilt"
     );
+    rebuilt(&server).await;
+    assert!(!begins_with_a_loss(&server).await, "the next one is");
 }
 
 #[tokio::test]
@@ -233,6 +259,16 @@ async fn a_rewound_history_ends_the_store() {
     })
     .await;
     assert!(broken.contains("acknowledged sequence"), "{broken}");
+}
+
+/// Delivery of a message that no inbox has.
+fn delivery((run, bytes): (RunId, Vec<u8>)) -> Delivery {
+    Delivery {
+        bytes,
+        token: u64::MAX,
+        cause: run.to_string(),
+        deliveries: 1,
+    }
 }
 
 /// News about the page of the run `page`.
@@ -346,12 +382,6 @@ async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() 
     let store = Arc::new(store.expect("a store"));
     let ours = store.incarnation();
     let mut shard = Shard::<Old, _>::new(Arc::clone(&store), "test", 8);
-    let delivery = |(run, bytes): (RunId, Vec<u8>)| Delivery {
-        bytes,
-        token: u64::MAX,
-        cause: run.to_string(),
-        deliveries: 1,
-    };
     let mut resources = 0..;
     let mut turn = async |others: &[&str]| {
         let resource = resources.next().expect("another one");
