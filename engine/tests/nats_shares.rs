@@ -3,7 +3,10 @@
 
 use crate::nats_common;
 
-use async_nats::jetstream::{self, consumer::pull};
+use async_nats::jetstream::{
+    self,
+    consumer::{FromConsumer, pull},
+};
 use dormer_engine::{
     nats::NatsStore,
     port::{Ack, Inbox, Ports},
@@ -12,7 +15,7 @@ use dormer_proto::{
     id::RunId,
     subject::{Names, PARTITIONS, partition_of},
 };
-use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, await_condition, started};
+use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, await_condition, await_some, started};
 use futures::StreamExt;
 use nats_common::{options, run};
 use std::{
@@ -308,6 +311,46 @@ async fn a_consumer_of_an_earlier_build_that_comes_late_keeps_no_partition() {
         round(&reader.store, &runs, 2, &mut took).await,
         vec![1; runs.len()]
     );
+    reader.end().await;
+}
+
+/// An operator edits a consumer so that the server refuses each of the engine's requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_somebody_edited_is_made_again_as_it_was() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let runs = runs();
+    let (sender, mut took) = mpsc::unbounded_channel();
+    let reader = Reader::begin(&server, 1, &sender).await;
+    round(&reader.store, &runs, 1, &mut took).await;
+    let js = jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+    let names = Names::default();
+    let edited = [
+        (names.inbox_stream(), "engines-0"),
+        (names.alarm_stream(), "engines"),
+    ];
+    for (stream, consumer) in edited {
+        let stream = js.get_stream(stream).await.expect("a stream");
+        let made = || async {
+            let found = async || stream.get_consumer::<pull::Config>(consumer).await.ok();
+            let found = await_some("a consumer", SOON, found).await;
+            found.cached_info().config.clone()
+        };
+        let before = made().await;
+        let shorter = pull::Config {
+            max_expires: Duration::from_secs(1),
+            ..pull::Config::try_from_consumer_config(before.clone()).expect("a pull consumer")
+        };
+        let updated = stream.update_consumer(shorter).await;
+        updated.expect("edited");
+        // The open requests take what comes; the server refuses the next ones.
+        for number in 2..5 {
+            round(&reader.store, &runs, number, &mut took).await;
+        }
+        await_condition("the consumer as it was", SOON, || async {
+            made().await.max_expires == before.max_expires
+        })
+        .await;
+    }
     reader.end().await;
 }
 

@@ -4,13 +4,14 @@
 //! permissions know subjects only.
 
 use super::{
+    consumers::delete_shared_consumer,
     credit::{HELD_MAX, Source},
     dead_letters::NatsDead,
     link::Link,
     post::Outgoing,
     pull::{
-        Sink, connections_of, count_connections, delete_shared_consumer, run_old_inbox_pull,
-        run_partition_pull, run_timer_pull,
+        Sink, connections_of, count_connections, run_old_inbox_pull, run_partition_pull,
+        run_timer_pull,
     },
     share::{Ranks, YIELD, YieldDeadlines, announce_end, in_reserve, run_partition_share},
     unacked::{Key, UnackedMessages, run_extension},

@@ -8,6 +8,7 @@ mod alarms;
 mod backup;
 mod changes;
 mod connect;
+mod consumers;
 mod credit;
 mod dead_letters;
 mod head_headers;

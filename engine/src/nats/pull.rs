@@ -2,18 +2,20 @@
 
 use super::{
     connect::ANSWER_MAX,
+    consumers::{
+        CONSUMER, FRUITLESS_MAX, KeptConsumer, PullEnd, is_changed, make_consumer, shared, stuck,
+    },
     credit::Source,
     link::Link,
     old_inbox,
     requests::{Lost, Requests, TIMERS_EXPIRE, Wanted},
     share::{Rank, Ranks},
     silent::PARTITION_EXPIRES,
-    unacked::{CLAIM, Key, UnackedMessages},
+    unacked::{Key, UnackedMessages},
 };
 use async_nats::jetstream::{
-    ErrorCode, Message,
-    consumer::{AckPolicy, PriorityPolicy, PullConsumer, pull},
-    stream::{ConsumerError, ConsumerErrorKind},
+    Message,
+    consumer::{PriorityPolicy, PullConsumer, pull},
 };
 use futures::StreamExt;
 use std::{
@@ -34,15 +36,11 @@ const PARTITION_PULL_MAX: usize = 16;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(60);
-/// Most unacknowledged due timers, over all engines.
-const UNACKNOWLEDGED_MAX: i64 = 20_000;
 /// Most unacknowledged messages of one partition.
 const PARTITION_UNSETTLED_MAX: i64 = 1_000;
 /// Time without engines after which the server deletes the consumer of a partition: a build that has one consumer for
 /// all of them can then begin. The messages stay.
 const UNUSED_MAX: Duration = Duration::from_secs(300);
-/// Name of the consumer that all engines share, where there is one.
-const CONSUMER: &str = "engines";
 /// Name of the one priority group of a consumer.
 const GROUP: &str = "engines";
 
@@ -116,31 +114,28 @@ impl Pause {
 /// Pulls due timers until the receiver is dropped.
 pub(super) async fn run_timer_pull(sink: Sink) {
     let names = &sink.link.names;
-    let config = shared(names.all_timers_due());
     let stream = names.alarm_stream();
+    let mut kept = KeptConsumer::new(&stream, shared(names.all_timers_due()));
     let mut pause = Pause(Pause::LEAST);
     while !sink.out.is_closed() {
-        let mut brought = false;
-        match consumer(&sink.link, &stream, config.clone()).await {
-            Ok(consumer) => {
-                let wanted = Wanted {
-                    stream: stream.clone(),
-                    consumer: CONSUMER.to_owned(),
-                    group: None,
-                    source: Source::Shared,
-                    most: PULL_MAX,
-                    expires: TIMERS_EXPIRE,
-                    heartbeat: HEARTBEAT,
-                };
-                if let Ok(requests) = sink.requests(wanted).await {
-                    let end = pull(&sink, &consumer, requests, Source::Shared, None).await;
-                    brought = end.brought;
-                }
+        let mut end = PullEnd::default();
+        if let Some(consumer) = kept.get(&sink.link).await {
+            let wanted = Wanted {
+                stream: stream.clone(),
+                consumer: CONSUMER.to_owned(),
+                group: None,
+                source: Source::Shared,
+                most: PULL_MAX,
+                expires: TIMERS_EXPIRE,
+                heartbeat: HEARTBEAT,
+            };
+            if let Ok(requests) = sink.requests(wanted).await {
+                end = pull(&sink, consumer, requests, Source::Shared, None).await;
             }
-            Err(error) => tracing::debug!(stream, %error, "no consumer"),
         }
+        kept.ended(end).await;
         sink.trouble.notify_one();
-        pause.after(brought).await;
+        pause.after(end.brought).await;
     }
 }
 
@@ -163,8 +158,7 @@ pub(super) async fn run_partition_pull(
     };
     let source = Source::Partition(partition);
     let mut pause = Pause(Pause::LEAST);
-    let mut maker = ConsumerMaker::default();
-    let mut known = None;
+    let mut kept = KeptConsumer::new(&stream, config);
     while !sink.out.is_closed() {
         let Some(rank) = rank_of(&mut share, partition) else {
             if share.changed().await.is_err() {
@@ -173,10 +167,7 @@ pub(super) async fn run_partition_pull(
             continue;
         };
         let mut end = PullEnd::default();
-        if known.is_none() {
-            known = maker.make(&sink.link, &stream, config.clone()).await;
-        }
-        if let Some(consumer) = &known {
+        if let Some(consumer) = kept.get(&sink.link).await {
             let wanted = Wanted {
                 stream: stream.clone(),
                 consumer: name.clone(),
@@ -191,9 +182,7 @@ pub(super) async fn run_partition_pull(
                 end = pull(&sink, consumer, requests, source, own).await;
             }
         }
-        if end.without_consumer {
-            known = None;
-        }
+        kept.ended(end).await;
         if !end.for_rank {
             sink.trouble.notify_one();
             pause.after(end.brought).await;
@@ -216,7 +205,7 @@ pub(super) async fn run_old_inbox_pull(sink: Sink) {
             tokio::time::sleep(OLD_AGAIN).await;
             continue;
         }
-        if let Ok(consumer) = consumer(&sink.link, &stream, config.clone()).await {
+        if let Ok(consumer) = make_consumer(&sink.link, &stream, config.clone()).await {
             while ask(&sink, &consumer).await {
                 tokio::time::sleep(OLD_ASK_EVERY).await;
             }
@@ -262,89 +251,6 @@ async fn fetch(sink: &Sink, consumer: &PullConsumer, most: usize) -> (usize, boo
     (came, true)
 }
 
-/// Settings of a consumer that all engines share.
-fn shared(filter: String) -> pull::Config {
-    pull::Config {
-        durable_name: Some(CONSUMER.to_owned()),
-        filter_subject: filter,
-        ack_policy: AckPolicy::Explicit,
-        ack_wait: CLAIM,
-        max_ack_pending: UNACKNOWLEDGED_MAX,
-        ..pull::Config::default()
-    }
-}
-
-async fn consumer(
-    link: &Link,
-    stream: &str,
-    config: pull::Config,
-) -> Result<PullConsumer, ConsumerError> {
-    link.js.create_consumer_on_stream(config, stream).await
-}
-
-/// Makes the consumer of a partition. Without a leader of the cluster there is no answer, and a repeat comes sooner to the
-/// next leader than the longest wait for an answer.
-struct ConsumerMaker {
-    answer_max: Duration,
-}
-
-impl Default for ConsumerMaker {
-    fn default() -> Self {
-        let answer_max = Self::ANSWER_FIRST;
-        Self { answer_max }
-    }
-}
-
-impl ConsumerMaker {
-    /// Longest wait for the first answer. Each further one waits twice as long, up to [`ANSWER_MAX`].
-    const ANSWER_FIRST: Duration = Duration::from_secs(1);
-
-    async fn make(
-        &mut self,
-        link: &Link,
-        stream: &str,
-        config: pull::Config,
-    ) -> Option<PullConsumer> {
-        let name = config.durable_name.clone();
-        let made = timeout(self.answer_max, consumer(link, stream, config)).await;
-        match made {
-            Ok(Ok(made)) => {
-                self.answer_max = Self::ANSWER_FIRST;
-                return Some(made);
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(stream, name, %error, "no consumer");
-                if is_taken(&error) {
-                    delete_shared_consumer(link).await;
-                }
-            }
-            Err(_) => {
-                tracing::debug!(stream, name, "nobody answers who makes a consumer");
-                self.answer_max = (self.answer_max * 2).min(ANSWER_MAX);
-            }
-        }
-        None
-    }
-}
-
-/// Whether another consumer reads the same messages: that of builds that read all partitions with one.
-fn is_taken(error: &ConsumerError) -> bool {
-    matches!(error.kind(), ConsumerErrorKind::JetStream(error)
-        if matches!(error.error_code(),
-            ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE | ErrorCode::CONSUMER_WQ_MULTIPLE_UNFILTERED))
-}
-
-/// Why a pull ended, and what it brought.
-#[derive(Debug, Clone, Copy, Default)]
-struct PullEnd {
-    /// Whether it delivered anything.
-    brought: bool,
-    /// Whether it ended because of the engine's rank.
-    for_rank: bool,
-    /// Whether the consumer may be gone.
-    without_consumer: bool,
-}
-
 /// The engine's new rank for a partition, when it changes.
 ///
 /// # Errors
@@ -378,6 +284,7 @@ async fn pull(
     // One engine of those that read a partition examines its consumer.
     let examines = !matches!(own, Some((_, Rank::Second, _)));
     let mut quiet_since = Instant::now();
+    let mut silences = 0;
     loop {
         let few = requests.are_few();
         let credit = requests.credit();
@@ -416,6 +323,7 @@ async fn pull(
         match came {
             Ok(Some((message, key))) => {
                 end.brought = true;
+                silences = 0;
                 quiet_since = Instant::now();
                 if !sink.pass(message, key, source).await {
                     return end;
@@ -425,6 +333,14 @@ async fn pull(
                 // It waits where it is for what a server that stands still sends later.
                 requests.forget();
                 sink.trouble.notify_one();
+                silences += 1;
+                if examines && silences >= FRUITLESS_MAX {
+                    silences = 0;
+                    end.without_consumer = is_changed(consumer).await;
+                    if end.without_consumer {
+                        return end;
+                    }
+                }
             }
             Err(lost) => {
                 tracing::debug!(?lost, "a pull ends");
@@ -438,37 +354,7 @@ async fn pull(
                     return end;
                 }
             }
-            Ok(None) => {}
+            Ok(None) => silences = 0,
         }
     }
-}
-
-/// Deletes a consumer that delivers nothing although messages are pending and there is room. The next one is new, and
-/// begins with the unacknowledged messages.
-async fn stuck(link: &Link, consumer: &PullConsumer) -> bool {
-    let Ok(info) = consumer.get_info().await else {
-        return true;
-    };
-    let most = info.config.max_ack_pending;
-    let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= most);
-    if info.num_pending == 0 || full {
-        return false;
-    }
-    tracing::warn!(
-        consumer = info.name,
-        pending = info.num_pending,
-        "a consumer is stuck"
-    );
-    let _ = link
-        .js
-        .delete_consumer_from_stream(&info.name, &info.stream_name)
-        .await;
-    true
-}
-
-/// Deletes the consumer of builds that read all partitions with one. The messages stay.
-pub(super) async fn delete_shared_consumer(link: &Link) {
-    let stream = link.names.inbox_stream();
-    let deleted = link.js.delete_consumer_from_stream(CONSUMER, &stream).await;
-    tracing::debug!(gone = deleted.is_ok(), "the consumer of all partitions");
 }
