@@ -7,7 +7,7 @@ use dormer_proto::{
     envelope::{self, MESSAGE_BYTES_MAX},
     id::{Epoch, Incarnation, LeaseToken, Seq, SignalId, Sum, Timestamp},
     machine::{self, TokenMark},
-    message::{Inbound, InboxMessage, ObjectRef, Observation, Signalled, Version},
+    message::{Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, Signalled, Version},
     pool::PoolSettings,
     rollout::{Fact, MEMBERS_MAX, MemberReport, OwnedMachine, OwnerFact, Signal},
     work::{self, machine_run, rollout_run},
@@ -221,6 +221,17 @@ fn asks(at: usize) -> Body {
     })
 }
 
+/// Request of a person, with an id as the command line draws it.
+fn request(n: u32) -> Body {
+    Inbound::Requested(Request {
+        id: format!("cli-{n:032x}"),
+        who: "ann".into(),
+        why: String::new(),
+        against: Seq(0),
+        ask: Ask::Signal(work::Signal::Rollout(Signal::Pause)),
+    })
+}
+
 #[test]
 fn the_whole_record_of_a_full_pool_fits_and_who_was_turned_away_leaves_nothing_in_it() {
     let at = Timestamp(1_700_000_000_000);
@@ -240,6 +251,11 @@ fn the_whole_record_of_a_full_pool_fits_and_who_was_turned_away_leaves_nothing_i
         .chunks(256)
     {
         pool.take(page.iter().map(|at| asks(*at)).collect());
+    }
+    // As many requests of people as it remembers.
+    let requests: Vec<u32> = (0..1_000).collect();
+    for page in requests.chunks(EVENTS_PER_RECORD_MAX) {
+        pool.take(page.iter().map(|n| request(*n)).collect());
     }
     // The largest event alone: a MachineSet with every Machine of the pool.
     pool.take(vec![fact("MachineSet", 1, owner(4_999))]);

@@ -60,8 +60,8 @@ pub use record::{HistoryEvent, Record};
 pub use replay::{Divergence, replay_record};
 pub use retry::RetryPolicy;
 pub use run::{
-    EPISODES_MAX, Entered, Episode, FACTS_MAX, OUTBOX_MAX, OpenTask, Outgoing, REQUESTS_MAX, Run,
-    TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
+    EPISODES_MAX, Entered, Episode, FACTS_MAX, OUTBOX_MAX, OpenTask, Outgoing,
+    REQUEST_IDS_BYTES_MAX, Run, TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
 };
 pub use transition::{EVENTS_PER_RECORD_MAX, Effects, Transition};
 pub use workflow::{Command, Data, Decision, InboxMessageOf, Input, Now, Sender, Workflow};

@@ -15,8 +15,10 @@ pub const TASKS_MAX: usize = 64;
 pub const OUTBOX_MAX: usize = 1_024;
 /// Most objects whose version a run remembers. Objects that are gone are dropped first.
 pub const FACTS_MAX: usize = 1_024;
-/// Most request ids that a run remembers. A repeat with a known id is confirmed, not executed again.
-pub const REQUESTS_MAX: usize = 16;
+/// Most bytes of the request ids that a run remembers; the oldest are forgotten first. A repeat with a known id is confirmed,
+/// not executed again. It is enough for 220 requests of the command line, and for 40 with the longest ids: more than people
+/// send within the ten minutes for which a request is taken after it was sent.
+pub const REQUEST_IDS_BYTES_MAX: usize = 8 << 10;
 /// Most episodes that a run remembers.
 pub const EPISODES_MAX: usize = 16;
 
@@ -229,7 +231,7 @@ pub struct Run<W: Workflow> {
     /// signals of records that this run has lost. Otherwise 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub numbered: Seq,
-    /// Ids of the last accepted requests.
+    /// Ids of the last accepted requests, oldest first.
     #[serde(default)]
     pub requests: VecDeque<String>,
     /// Version of each observed object.

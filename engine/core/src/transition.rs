@@ -5,8 +5,8 @@ use crate::{
     fence::{self, Answer, Dropped, FenceResult, Offer, Verdict},
     record::{HistoryEvent, Record},
     run::{
-        EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing, REQUESTS_MAX, Run,
-        TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
+        EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing,
+        REQUEST_IDS_BYTES_MAX, Run, TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
     },
     workflow::{Command, Decision, InboxMessageOf, Input, Now, Sender, Workflow},
 };
@@ -630,9 +630,11 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn remember_request(&mut self, id: String) {
-        self.run.requests.push_back(id);
-        while self.run.requests.len() > REQUESTS_MAX {
-            self.run.requests.pop_front();
+        let requests = &mut self.run.requests;
+        requests.push_back(id);
+        let mut bytes: usize = requests.iter().map(String::len).sum();
+        while bytes > REQUEST_IDS_BYTES_MAX && requests.len() > 1 {
+            bytes -= requests.pop_front().map_or(0, |oldest| oldest.len());
         }
     }
 

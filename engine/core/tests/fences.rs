@@ -1,8 +1,9 @@
 //! Each fence by itself, on a toy workflow: which messages a run takes, drops, and answers.
 
 use dormer_engine_core::{
-    Answer, Command, Decision, Dropped, Effects, InboxMessageOf, Input, Now, OUTBOX_MAX, Record,
-    RetryPolicy, Run, TASKS_MAX, TaskPhase, Transition, Verdict, Workflow, replay_record,
+    Answer, Command, Decision, Dropped, Effects, InboxMessageOf, Input, Now, OUTBOX_MAX,
+    REQUEST_IDS_BYTES_MAX, Record, RetryPolicy, Run, TASKS_MAX, TaskPhase, Transition, Verdict,
+    Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
@@ -613,6 +614,64 @@ fn a_request_is_taken_once_and_only_against_the_state_it_names() {
         Verdict::Dropped(Dropped::StateLeft)
     );
     assert_eq!(world.feed(14, ask("c", 0)).0, Verdict::Taken);
+}
+
+/// A request with this id.
+fn request(id: &str) -> InboxMessageOf<Toy> {
+    message(Inbound::Requested(Request {
+        id: id.into(),
+        who: "ada".into(),
+        why: "3 a.m.".into(),
+        against: Seq(0),
+        ask: Ask::Signal("please".into()),
+    }))
+}
+
+#[test]
+fn a_request_is_taken_once_also_after_many_others_and_the_record_stays_small() {
+    let mut world = World::default();
+    world.feed(10, signal(1, "x"));
+    let drawn = |n: u64| format!("cli-{n:032x}");
+    for n in 0..200 {
+        assert_eq!(world.feed(11, request(&drawn(n))).0, Verdict::Taken);
+    }
+    for n in 0..200 {
+        let again = world.feed(12, request(&drawn(n))).0;
+        assert_eq!(again, Verdict::Dropped(Dropped::Repeat), "request {n}");
+    }
+    let long = |n: u64| format!("{n:0200}");
+    for n in 0..200 {
+        assert_eq!(world.feed(13, request(&long(n))).0, Verdict::Taken);
+    }
+    let known = &world.run().requests;
+    let bytes: usize = known.iter().map(String::len).sum();
+    assert!(bytes <= REQUEST_IDS_BYTES_MAX, "{bytes} bytes");
+    let newest: Vec<String> = (160..200).map(long).collect();
+    assert_eq!(*known, newest);
+    // An id of whatever size is known itself.
+    let huge = "x".repeat(REQUEST_IDS_BYTES_MAX + 1);
+    assert_eq!(world.feed(14, request(&huge)).0, Verdict::Taken);
+    let again = world.feed(15, request(&huge)).0;
+    assert_eq!(again, Verdict::Dropped(Dropped::Repeat));
+    assert_eq!(world.run().requests.len(), 1);
+}
+
+#[test]
+fn a_record_of_a_build_that_remembered_sixteen_requests_is_decided_as_it_was() {
+    let mut world = World::default();
+    world.feed(10, signal(1, "x"));
+    for n in 0..16 {
+        world.feed(11, request(&n.to_string()));
+    }
+    let before = world.run().clone();
+    let mut transition = Transition::of(before.clone(), Timestamp(12));
+    transition.offer(OURS, request("16"));
+    let (mut record, _) = transition.finish("earlier", Vec::new()).unwrap();
+    assert_eq!(replay_record(Some(&before), &record, Sum(1)).1, None);
+    record.run.requests.pop_front();
+    assert_eq!(replay_record(Some(&before), &record, Sum(1)).1, None);
+    record.run.requests.pop_front();
+    assert!(replay_record(Some(&before), &record, Sum(1)).1.is_some());
 }
 
 #[test]
