@@ -1,5 +1,6 @@
 //! Requests to runs: each is put into the inbox as a message, and confirmed once the run's history holds it.
 
+mod ended_rollback;
 mod no_effect;
 
 use super::{
@@ -26,7 +27,7 @@ use dormer_proto::{
     rollout,
     work::{self, RequestMessage, SCHEMA, Signal},
 };
-use dormer_views::actions::TRUST_HOST_KEY;
+use dormer_views::{actions::TRUST_HOST_KEY, rollout::Overridden};
 use dormer_workflows::{Dormer, State};
 pub(crate) use no_effect::ends_of_others;
 use no_effect::{NoEffect, changes_nothing, refused_after_all};
@@ -58,8 +59,10 @@ pub(crate) struct Body {
     against: Option<u64>,
     /// Record that a reset goes back to.
     to: Option<u64>,
-    /// Payload that a rollback goes back to. In a plan: the manifest of a candidate payload.
+    /// Payload that a rollback goes back to, or went back to that is ended. In a plan: the manifest of a candidate payload.
     payload: Option<String>,
+    /// Precondition of the end of a rollback: the one in force, as the requester saw it.
+    overridden: Option<Overridden>,
     /// In a plan: a candidate layer.
     layer: Option<String>,
     /// The host key that is trusted from now on.

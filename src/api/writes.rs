@@ -13,7 +13,7 @@ use axum::{
 };
 use dormer_proto::{message::Ask, phase::MachinePhase, rollout, work::Signal};
 use dormer_views::{
-    actions::{HOLD, RESUME},
+    actions::{END_ROLLBACK, HOLD, RESUME},
     any_run::AnyRun,
     machine::Machine,
     rollout::Rollout,
@@ -91,6 +91,9 @@ pub(super) async fn rollout(
     let signal = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
+    if action == END_ROLLBACK.name {
+        body.ends_what_was_seen(&run, api.ports.now())?;
+    }
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,

@@ -7,6 +7,7 @@ use dormer_views::{
     actions::{ABORT, Action, HOLD, REMOVE, RESUME, RETRY},
     any_run::AnyRun,
     machine::{Machine, Machines},
+    rollout::Overridden,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -61,6 +62,9 @@ pub(super) struct RequestBody<'a> {
     /// Payload version that a rollback goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) payload: Option<&'a str>,
+    /// The rollback that is ended, as the person saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) overridden: Option<&'a Overridden>,
     /// The host key that is trusted from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fingerprint: Option<&'a str>,
@@ -87,6 +91,7 @@ impl RequestArgs {
             against: self.against,
             to: None,
             payload: None,
+            overridden: None,
             fingerprint: None,
             dry_run: false,
         }
@@ -278,7 +283,8 @@ fn name_of(passwd: &str, id: u32) -> Option<String> {
 /// Finished action: its own words, with its payload or record.
 fn done(action: &Action, body: &RequestBody<'_>) -> String {
     let to_record = body.to.map(|record| record.to_string());
-    match to_record.as_deref().or(body.payload) {
+    let payload = body.payload.filter(|_| body.overridden.is_none());
+    match to_record.as_deref().or(payload) {
         Some(to) => format!("{} {to}", action.done),
         None => action.done.to_owned(),
     }
@@ -338,7 +344,7 @@ fn answer_line(action: &Action, what: &str, run: &AnyRun, machines: &[Machine]) 
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
-    use dormer_views::actions::{PAUSE_POOL, RESET, ROLLBACK};
+    use dormer_views::actions::{END_ROLLBACK, PAUSE_POOL, RESET, ROLLBACK};
     use serde_json::json;
 
     #[test]
@@ -357,6 +363,7 @@ mod tests {
             against: None,
             to: None,
             payload: None,
+            overridden: None,
             fingerprint: None,
             dry_run: false,
         }
@@ -448,6 +455,24 @@ mod tests {
 
     #[test]
     fn where_an_action_goes_to_is_said() {
+        let seen = Overridden {
+            spec_payload: "11.0.0".into(),
+            by: "ann".into(),
+        };
+        let end = RequestBody {
+            payload: Some("10.9.0"),
+            overridden: Some(&seen),
+            ..body()
+        };
+        assert_eq!(done(&END_ROLLBACK, &end), END_ROLLBACK.done);
+        let sent = serde_json::to_value(end).unwrap();
+        assert_eq!(
+            (&sent["payload"], &sent["overridden"]),
+            (
+                &json!("10.9.0"),
+                &json!({"specPayload": "11.0.0", "by": "ann"})
+            )
+        );
         let to_record = RequestBody {
             to: Some(38),
             ..body()

@@ -78,12 +78,16 @@ impl Rollback {
         found: Option<&Pool>,
     ) -> Result<String, Failure> {
         let path = format!("/rollouts/{}/actions/{}", segment(pool), END_ROLLBACK.name);
-        let body = self.request.body();
+        let to = found.and_then(|it| it.overridden.as_ref());
+        let body = RequestBody {
+            payload: to.and(found).and_then(|it| it.payload.as_deref()),
+            overridden: to,
+            ..self.request.body()
+        };
         let risk = Risk::of(&END_ROLLBACK);
         if self.request.asks(risk) {
             self.request.check(server, &path, &body).await?;
         }
-        let to = found.and_then(|it| it.overridden.as_ref());
         let to = to.map_or_else(|| "the payload in its spec".to_owned(), Overridden::forward);
         let what = format!("end the rollback of the pool {pool}, and go forward to {to}");
         self.request.confirm(&what, risk)?;
