@@ -314,6 +314,7 @@ async fn a_console_reads_releases_and_requeues_and_writes_no_history_no_order_an
         at: Timestamp(1),
         builds: vec!["one".into()],
         released: None,
+        missed: None,
         version: 0,
     };
     let noted = Quarantine::put(engine.quarantine(), note).await;

@@ -321,6 +321,13 @@ pub trait DeadLetters: Send + Sync + 'static {
     fn remove(&self, id: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
+/// Record that a store acknowledged, and did not have when it was read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MissedRecord {
+    pub revision: Revision,
+    pub seq: Seq,
+}
+
 /// Note about a quarantined run: one that engines leave alone, because its next record can be neither decided nor
 /// stored, or its last one cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -338,6 +345,10 @@ pub struct QuarantineNote {
     /// Time of the release. An engine removes a released note once what was outstanding has been carried out again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Timestamp>,
+    /// Last record of a run that is only in doubt. Engines do not leave it alone yet, and nobody is told: the answer may
+    /// have been a deposed leader's. The note is for an engine that begins meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<MissedRecord>,
     /// Version of the note, which the store assigns.
     #[serde(default)]
     pub version: u64,
@@ -347,7 +358,9 @@ impl QuarantineNote {
     /// Whether an engine of `build` leaves the run alone.
     #[must_use]
     pub fn holds(&self, build: &str) -> bool {
-        self.released.is_none() && self.builds.iter().any(|tried| tried == build)
+        self.released.is_none()
+            && self.missed.is_none()
+            && self.builds.iter().any(|tried| tried == build)
     }
 }
 

@@ -74,7 +74,8 @@ pub async fn release<P: Ports>(ports: &P, run: &RunId) -> Result<bool, StoreErro
         .quarantine()
         .notes_of(std::slice::from_ref(run))
         .await?;
-    let Some(note) = notes.into_iter().flatten().next() else {
+    let mut notes = notes.into_iter().flatten();
+    let Some(note) = notes.find(|note| note.missed.is_none()) else {
         return Ok(false);
     };
     if note.released.is_none() {

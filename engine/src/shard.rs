@@ -24,7 +24,10 @@ mod store;
 use crate::{
     keyed::{self, RecordOf},
     observer::EngineObserver,
-    port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError, Stored},
+    port::{
+        Ack, Clock, DeadLetter, DeadLetters, History, Inbox, MissedRecord, Ports, StoreError,
+        Stored,
+    },
     quarantine::KnownNotes,
 };
 use cache::{Cache, Cached, Contradiction};
@@ -85,6 +88,8 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     damaged: BTreeMap<RunId, Fault>,
     /// Runs of this turn whose last record was not found, each with what was found.
     doubted: BTreeMap<RunId, String>,
+    /// Runs that are in doubt since this turn, each with the record that was not found; without one, no more.
+    doubts: BTreeMap<RunId, Option<MissedRecord>>,
     /// Repeats of messages that were dead-lettered although they can be read.
     too_large: split::TooLarge,
     /// Counters so far.
@@ -127,6 +132,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             known: Arc::default(),
             damaged: BTreeMap::new(),
             doubted: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             too_large: split::TooLarge::default(),
             counters,
         }
@@ -163,6 +169,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
         let result = self.transitions(sorted.received, &mut acks).await;
         self.ports.inbox().acknowledge(acks).await;
+        self.note_doubts().await;
         result
     }
 
@@ -178,6 +185,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for (run, Fault { code, why }) in std::mem::take(&mut self.damaged) {
             tracing::warn!(%run, code, why, "what is outstanding of a run cannot be read");
         }
+        self.note_doubts().await;
         match std::mem::take(&mut self.doubted).pop_first() {
             Some((_, what)) => loaded.and(Err(StoreError::Unavailable(what))),
             None => loaded,
@@ -402,17 +410,24 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         if !enforced(Fence::LastRecord) {
             return Ok(false);
         }
-        let Err(contradiction) = self.cache.check(run, found, now) else {
-            return Ok(false);
-        };
-        let (Contradiction::Doubt(what) | Contradiction::Lost(what)) = &contradiction;
-        if let broken @ StoreError::Broken(_) = self.ports.history().contradiction(what.clone()) {
+        let before = self.cache.missed(run);
+        let checked = self.cache.check(run, found, now);
+        let missed = self.cache.missed(run);
+        if let Err(Contradiction::Doubt(what) | Contradiction::Lost(what)) = &checked
+            && let broken @ StoreError::Broken(_) = self.ports.history().contradiction(what.clone())
+        {
             return Err(broken);
         }
-        if !enforced(Fence::DoubtAlone) {
-            return Err(StoreError::Unavailable(what.clone()));
+        if before.is_some() != missed.is_some() {
+            self.doubt(run, missed);
         }
+        let Err(contradiction) = checked else {
+            return Ok(false);
+        };
         match contradiction {
+            Contradiction::Doubt(what) if !enforced(Fence::DoubtAlone) => {
+                return Err(StoreError::Unavailable(what));
+            }
             Contradiction::Doubt(what) => drop(self.doubted.insert(run.clone(), what)),
             Contradiction::Lost(what) => {
                 drop(self.damaged.insert(run.clone(), Fault::lost(what)));

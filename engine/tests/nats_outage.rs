@@ -8,16 +8,17 @@ use crate::{
 use dormer_engine::{
     nats::NatsStore,
     port::{
-        Ack, AppendError, Clock, Delivery, Expected, Head, History, HistoryReader, Inbox, Ports,
-        Quarantine, StoreError,
+        Ack, AppendError, Clock, Delivery, Expected, Head, History, HistoryReader, Inbox,
+        MissedRecord, Ports, Quarantine, QuarantineNote, StoreError,
     },
+    quarantine::{KnownNotes, release},
     rebuild::{REVISITS_PER_S, rebuild},
     shard::Shard,
 };
 use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{
     envelope,
-    id::{Epoch, Incarnation, RunId, Timestamp},
+    id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     subject::{Names, history_stream_of},
 };
@@ -416,14 +417,17 @@ async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() 
     for _ in 0..20 {
         turn(&[]).await;
     }
-    assert_eq!(
-        notes().await,
-        [],
-        "the answer may be that of a deposed leader"
+    let doubt = notes().await.remove(0);
+    let missed = doubt.missed.map(|it| it.revision.0);
+    assert_eq!((missed, doubt.holds("test")), (Some(last), false));
+    assert!(
+        !release(store.as_ref(), &page).await.expect("read"),
+        "it is not quarantined: the answer may be that of a deposed leader"
     );
     clock.0.store(60_000, Ordering::Relaxed);
     turn(&[]).await;
     let noted = notes().await.remove(0);
+    assert_eq!(noted.missed, None);
     assert_eq!(
         (noted.run.clone(), noted.code.as_str()),
         (page, "RecordLost")
@@ -437,5 +441,74 @@ async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() 
     removed.expect("released");
     turn(&[]).await;
     assert_eq!(seqs().await, those(2));
+    assert_eq!(notes().await, []);
+}
+
+#[tokio::test]
+async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let clock = SetClock::default();
+    let store = NatsStore::open_with(&options(&server), clock.clone()).await;
+    let store = Arc::new(store.expect("a store"));
+    let ours = store.incarnation();
+    let page = builds::run("page");
+    let notes = async || store.quarantine().notes().await.expect("notes");
+    let begin = async || {
+        let known = Arc::new(KnownNotes::default());
+        known.refresh(store.as_ref()).await.expect("notes");
+        Shard::<Old, _>::new(Arc::clone(&store), "test", 8).knowing(known)
+    };
+    let mut resources = 1..;
+    let mut turn = async |shard: &mut Shard<Old, _>| {
+        let news = page_observed(ours, resources.next().expect("another one"));
+        let turn = shard.turn(vec![delivery(news)]).await;
+        turn.expect("the engine goes on");
+    };
+    let stored = async || {
+        let stored = store.history().load(std::slice::from_ref(&page)).await;
+        let stored = stored.expect("loaded").remove(0);
+        stored.expect("a record").revision
+    };
+    let mut first = begin().await;
+    turn(&mut first).await;
+    turn(&mut first).await;
+    let last = Revision(delete_last_record(&server, &page).await);
+    turn(&mut first).await;
+    drop(first);
+    let mut second = begin().await;
+    for _ in 0..20 {
+        turn(&mut second).await;
+    }
+    assert!(stored().await < last, "nobody goes on from an older record");
+    clock.0.store(60_000, Ordering::Relaxed);
+    // A third one begins after the minute, and reads as often as it must.
+    let mut third = begin().await;
+    for _ in 0..8 {
+        turn(&mut third).await;
+    }
+    let noted = notes().await.remove(0);
+    assert_eq!((noted.code.as_str(), noted.missed), ("RecordLost", None));
+    assert!(stored().await < last);
+    let removed = store.quarantine().remove(&page, noted.version).await;
+    removed.expect("released");
+    turn(&mut third).await;
+    assert!(stored().await > last, "after the release it goes on");
+
+    // A record that is there is missed no more.
+    let missed = MissedRecord {
+        revision: stored().await,
+        seq: Seq(2),
+    };
+    let doubt = QuarantineNote {
+        code: "RecordMissed".into(),
+        builds: Vec::new(),
+        missed: Some(missed),
+        ..noted
+    };
+    store.quarantine().put(doubt).await.expect("noted");
+    let mut fourth = begin().await;
+    let before = stored().await;
+    turn(&mut fourth).await;
+    assert!(stored().await > before);
     assert_eq!(notes().await, []);
 }

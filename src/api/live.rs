@@ -64,9 +64,10 @@ impl Live {
         lock(&self.notes)
     }
 
-    /// Replaces the notes about quarantined runs. Released ones are left out.
+    /// Replaces the notes about quarantined runs. Those of released runs, and of runs in doubt, are left out.
     pub fn note_all(&self, notes: Vec<QuarantineNote>) {
-        let held = notes.into_iter().filter(|note| note.released.is_none());
+        let held = notes.into_iter();
+        let held = held.filter(|note| note.released.is_none() && note.missed.is_none());
         *self.notes() = held.map(|note| (note.run.clone(), note)).collect();
     }
 

@@ -99,6 +99,7 @@ mod tests {
             at: Timestamp(1_000),
             builds: vec!["dormer 1".into()],
             released: None,
+            missed: None,
             version: 0,
         };
         let put = Quarantine::put(ports.quarantine(), note).await;

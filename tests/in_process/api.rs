@@ -284,6 +284,7 @@ async fn a_quarantined_run_is_shown_refuses_requests_at_once_and_is_released() {
         at: Timestamp(1_000),
         builds: vec!["dormer 1".into()],
         released: None,
+        missed: None,
         version: 0,
     };
     Quarantine::put(site.ports.quarantine(), note)

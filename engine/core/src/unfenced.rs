@@ -33,6 +33,8 @@ pub enum Fence {
     EarlierAlarm,
     /// A run whose last known record is not there waits, and is quarantined if it stays so.
     LastRecord,
+    /// An engine that begins knows which runs are in doubt.
+    NotedDoubt,
     /// Such a run waits alone: the others of its batch go on.
     DoubtAlone,
 }

@@ -1,5 +1,6 @@
 //! Cache of a shard's runs, only at revisions that it read or appended itself.
 
+use crate::port::MissedRecord;
 use dormer_engine_core::{Run, Workflow};
 use dormer_proto::id::{Revision, RunId, Seq, Timestamp};
 use std::collections::HashMap;
@@ -128,6 +129,33 @@ impl<W: Workflow> Cache<W> {
             true => Contradiction::Lost(what(&found)),
             false => Contradiction::Doubt(what(&found)),
         })
+    }
+
+    /// The record of `run` that the last read did not find.
+    pub(super) fn missed(&self, run: &RunId) -> Option<MissedRecord> {
+        let newest = self.newest.get(run).filter(|it| it.missed.is_some())?;
+        Some(MissedRecord {
+            revision: newest.revision,
+            seq: newest.seq,
+        })
+    }
+
+    /// Takes the word of an engine that did not find this record at that time. `false`: the run has a newer one.
+    pub(super) fn suspect(&mut self, run: &RunId, record: MissedRecord, since: Timestamp) -> bool {
+        let MissedRecord { revision, seq } = record;
+        if let Some(known) = self.newest.get(run)
+            && known.revision >= revision
+        {
+            return known.revision == revision;
+        }
+        self.runs.remove(run);
+        let newest = Newest {
+            revision,
+            seq,
+            missed: Some((0, since)),
+        };
+        self.newest.insert(run.clone(), newest);
+        true
     }
 
     /// Seq of the newest record of `run` that this shard knows, if it is above `found`: an older record was put at

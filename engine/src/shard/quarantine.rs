@@ -3,10 +3,13 @@
 use super::{Shard, UNAVAILABLE_AGAIN_MS, fault::Fault, intake::Received};
 use crate::{
     observer::EngineObserver,
-    port::{Ack, Clock, Ports, Quarantine, QuarantineNote, TaskQueue},
+    port::{Ack, Clock, MissedRecord, Ports, Quarantine, QuarantineNote, TaskQueue},
     quarantine::release,
 };
-use dormer_engine_core::Workflow;
+use dormer_engine_core::{
+    Workflow,
+    unfenced::{Fence, enforced},
+};
 use dormer_proto::{
     id::RunId,
     message::{Inbound, ReceiptStatus, ReportReceipt, cut},
@@ -36,8 +39,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             }
             return received;
         };
+        let now = self.ports.clock().now();
         for (run, note) in noted.into_iter().zip(notes) {
             let note = note.filter(|note| note.released.is_none());
+            if let Some((record, since)) = note.as_ref().and_then(|it| Some((it.missed?, it.at))) {
+                self.known.set(&run, note);
+                if enforced(Fence::NotedDoubt) && !self.cache.suspect(&run, record, since.min(now))
+                {
+                    self.doubt(&run, None);
+                }
+                continue;
+            }
             let held = note.as_ref().is_some_and(|note| note.holds(&self.build));
             self.known.set(&run, note);
             if held && let Some(messages) = received.remove(&run) {
@@ -72,6 +84,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             at: self.ports.clock().now(),
             builds,
             released: None,
+            missed: None,
             version: 0,
         };
         if let Err(error) = self.ports.quarantine().put(note.clone()).await {
@@ -89,6 +102,49 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.notify(|observer| observer.quarantined(run, &note.code, &note.why));
         self.known.set(run, Some(note));
         self.take_away(messages, acks).await;
+    }
+
+    /// Notes at the end of the turn that a run is in doubt from now on, or no more.
+    pub(super) fn doubt(&mut self, run: &RunId, missed: Option<MissedRecord>) {
+        if missed.is_none() {
+            self.known.set(run, None);
+        }
+        self.doubts.insert(run.clone(), missed);
+    }
+
+    /// Writes down which runs are in doubt, for an engine that begins before they are quarantined, and removes the notes
+    /// of those that are in doubt no more. Without an answer this engine alone knows.
+    pub(super) async fn note_doubts(&mut self) {
+        for (run, missed) in std::mem::take(&mut self.doubts) {
+            let noted = self
+                .ports
+                .quarantine()
+                .notes_of(slice::from_ref(&run))
+                .await;
+            let result = match (missed, noted.map(|mut notes| notes.pop().flatten())) {
+                (Some(missed), Ok(None)) => {
+                    let note = QuarantineNote {
+                        run: run.clone(),
+                        code: "RecordMissed".to_owned(),
+                        why: format!("revision {} was not found", missed.revision),
+                        at: self.ports.clock().now(),
+                        builds: Vec::new(),
+                        released: None,
+                        missed: Some(missed),
+                        version: 0,
+                    };
+                    self.ports.quarantine().put(note).await
+                }
+                (None, Ok(Some(note))) if note.missed.is_some() => {
+                    self.ports.quarantine().remove(&run, note.version).await
+                }
+                (_, Ok(_)) => Ok(()),
+                (_, Err(error)) => Err(error),
+            };
+            if let Err(error) = result {
+                tracing::debug!(%run, %error, "a doubt is not noted");
+            }
+        }
     }
 
     /// Takes messages to a quarantined run out of the inbox. Facts, due timers and answers are repeated by themselves,

@@ -346,6 +346,7 @@ pub(crate) async fn quarantine<Q: Quarantine>(quarantine: &Q) {
         at: Timestamp(7),
         builds: vec!["one".into()],
         released: None,
+        missed: None,
         version: 0,
     };
     let whys = |notes: &[QuarantineNote]| notes.iter().map(|n| n.why.clone()).collect::<Vec<_>>();

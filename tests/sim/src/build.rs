@@ -4,6 +4,7 @@ use crate::{older_build::Elder, ports::Sim, toy::Toy};
 use dormer_engine::{
     engine::{revisit_page, shard_of},
     port::{Delivery, StoreError},
+    quarantine::KnownNotes,
     shard::{DecodedDelivery, Shard},
 };
 use dormer_engine_core::Workflow;
@@ -71,12 +72,12 @@ impl Build {
         }
     }
 
-    /// A shard of this build that keeps so many runs in memory.
-    pub(crate) fn shard(self, sim: &Sim, cached_max: usize) -> SimShard {
+    /// Begins a shard of this build that keeps so many runs in memory.
+    pub(crate) fn begin(self, sim: &Sim, cached_max: usize) -> Turn {
         let ports = Arc::new(sim.clone());
         match self {
-            Self::Older => Box::new(Shard::<Elder, Sim>::new(ports, self.name(), cached_max)),
-            Self::Newer => Box::new(Shard::<Toy, Sim>::new(ports, self.name(), cached_max)),
+            Self::Older => begin::<Elder>(ports, self.name(), cached_max),
+            Self::Newer => begin::<Toy>(ports, self.name(), cached_max),
         }
     }
 
@@ -87,6 +88,16 @@ impl Build {
             Self::Newer => shard_of(DecodedDelivery::<Toy>::open(delivery).run(), shards),
         }
     }
+}
+
+/// A shard, once its engine has read the notes, or got no answer.
+fn begin<W: Workflow>(sim: Arc<Sim>, build: &'static str, cached_max: usize) -> Turn {
+    Box::pin(async move {
+        let known = Arc::new(KnownNotes::default());
+        drop(known.refresh(sim.as_ref()).await);
+        let shard = Shard::<W, Sim>::new(sim, build, cached_max).knowing(known);
+        (Box::new(shard) as SimShard, Ok(()))
+    })
 }
 
 async fn pass<W: Workflow>(sim: Arc<Sim>) {

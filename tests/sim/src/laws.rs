@@ -213,7 +213,20 @@ impl World {
         if sound && note.code == "RecordLost" {
             self.violated(format!("{} lost no record: {}", note.run, note.why));
         }
-        self.acknowledged.remove(&(engine, note.run.clone()));
+        if note.missed.is_none() {
+            self.acknowledged.remove(&(engine, note.run.clone()));
+        }
+    }
+
+    /// An engine that begins reads which records other engines did not find.
+    pub(crate) fn were_noted(&mut self, engine: usize, notes: &[QuarantineNote]) {
+        for note in notes {
+            if let Some(missed) = note.missed {
+                let known = self.acknowledged.entry((engine, note.run.clone()));
+                let known = known.or_insert(missed.revision);
+                *known = missed.revision.max(*known);
+            }
+        }
     }
 
     /// Once the store answers again, no message waits for it, but those of runs that lost a record.

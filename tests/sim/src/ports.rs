@@ -296,7 +296,8 @@ impl Quarantine for Sim {
             let notes: Vec<_> = runs.iter().map(note).collect();
             // Whoever finds the run quarantined may go on from what is there, once it is released.
             let engine = self.engine;
-            let noted = |run: &RunId| world.notes.contains_key(run);
+            let holds = |note: &QuarantineNote| note.missed.is_none();
+            let noted = |run: &RunId| world.notes.get(run).is_some_and(holds);
             let held: Vec<_> = runs.iter().filter(|run| noted(run)).cloned().collect();
             for run in held {
                 world.acknowledged.remove(&(engine, run));
@@ -309,7 +310,10 @@ impl Quarantine for Sim {
     }
     async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
         self.reach().await?;
-        Ok(self.world().notes.values().cloned().collect())
+        let mut world = self.world();
+        let notes: Vec<_> = world.notes.values().cloned().collect();
+        world.were_noted(self.engine, &notes);
+        Ok(notes)
     }
     async fn remove(&self, run: &RunId, _: u64) -> Result<(), StoreError> {
         self.reach().await?;

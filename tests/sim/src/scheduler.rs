@@ -188,7 +188,9 @@ impl Scheduler {
 
     fn trouble(&mut self, engine: usize) {
         let mut world = self.sim.world();
-        if world.strikes(fault::DIE, 50) {
+        if !world.exclusive && world.strikes(fault::RECORD_LOST, 4) {
+            world.lose_last_record();
+        } else if world.strikes(fault::DIE, 50) {
             drop(world);
             self.die(engine);
         } else if !world.exclusive && world.strikes(fault::DIE, 80) {
@@ -212,8 +214,6 @@ impl Scheduler {
         } else if !world.exclusive && world.strikes(fault::TASKS_LOST, 5) {
             world.orders.clear();
             world.revisit = world.chance.percent(50);
-        } else if !world.exclusive && world.strikes(fault::RECORD_LOST, 8) {
-            world.lose_last_record();
         } else if world.strikes(fault::SKEW, 15) {
             world.skew_clock(engine);
         } else if world.mixed && world.strikes(fault::BUILD, 60) {
@@ -327,11 +327,8 @@ impl Scheduler {
         let now = match was {
             At::Gone => {
                 let cached = self.cached_max / self.engines[engine].shards.len();
-                At::Idle(
-                    self.engines[engine]
-                        .build
-                        .shard(&self.sim.of(engine), cached),
-                )
+                let Engine { build, .. } = &self.engines[engine];
+                At::Busy(build.begin(&self.sim.of(engine), cached), false)
             }
             At::Idle(idle) => self.begin(engine, shard, idle),
             At::Busy(mut turn, revisits) => {
@@ -448,7 +445,7 @@ impl Scheduler {
             let mut world = self.sim.world();
             world.settled = true;
             // A person releases every run.
-            if !std::mem::take(&mut world.notes).is_empty() {
+            if world.release_all() {
                 world.revisit = true;
                 continue;
             }

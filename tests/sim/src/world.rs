@@ -615,6 +615,14 @@ impl World {
         self.record_lost.insert(run);
     }
 
+    /// A person releases every run. The answer is whether one was quarantined.
+    pub(crate) fn release_all(&mut self) -> bool {
+        let held = self.notes.extract_if(.., |_, note| note.missed.is_none());
+        let held: BTreeSet<RunId> = held.map(|(run, _)| run).collect();
+        self.acknowledged.retain(|(_, run), _| !held.contains(run));
+        !held.is_empty()
+    }
+
     /// Alarms that are due ring, or are lost. Answers whether there were any.
     pub(crate) fn deliver_due_alarms(&mut self) -> bool {
         let due = self.alarms.iter().filter(|(_, (at, _))| *at <= self.now);
@@ -679,6 +687,8 @@ impl World {
         } else {
             self.tail_lost = true;
         }
+        // Each engine ends at a contradiction from now on, and would end at these for ever.
+        self.notes.retain(|_, note| note.missed.is_none());
         // What is lost was confirmed before.
         self.confirmed_requests.clear();
         if reuse {

@@ -143,5 +143,6 @@ fences! {
     taking_a_request_once_is_missed: Request,
     the_earlier_of_two_alarms_is_missed: EarlierAlarm,
     the_last_record_that_an_engine_knows_is_missed: LastRecord,
+    what_another_engine_missed_is_missed: NotedDoubt,
     waiting_alone_for_a_lost_record_is_missed: DoubtAlone,
 }
