@@ -92,7 +92,7 @@ pub(super) async fn rollout(
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
     if action == END_ROLLBACK.name {
-        body.ends_what_was_seen(&run, api.ports.now())?;
+        body.ends_what_was_shown(&run, api.ports.now())?;
     }
     let run = ask::ask(
         api.ports.as_ref(),

@@ -10,7 +10,7 @@ impl Body {
     ///
     /// # Errors
     /// 409: another one is in force.
-    pub(crate) fn ends_what_was_seen(
+    pub(crate) fn ends_what_was_shown(
         &self,
         run: &SharedRun,
         now: Timestamp,
@@ -83,7 +83,7 @@ mod tests {
         })
     }
 
-    fn seen(payload: &str, spec_payload: &str, by: &str) -> Body {
+    fn shown(payload: &str, spec_payload: &str, by: &str) -> Body {
         Body {
             payload: Some(payload.to_owned()),
             overridden: Some(Overridden {
@@ -95,21 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_rollback_that_was_seen_is_ended() {
-        let ends = |body: &Body, run| body.ends_what_was_seen(run, Timestamp(9)).is_ok();
+    fn only_the_rollback_that_was_shown_is_ended() {
+        let ends = |body: &Body, run| body.ends_what_was_shown(run, Timestamp(9)).is_ok();
         let run = rolled_back(None);
-        assert!(ends(&seen("10.9.0", "11.0.0", "ann"), &run));
+        assert!(ends(&shown("10.9.0", "11.0.0", "ann"), &run));
         assert!(ends(&Body::default(), &run), "who saw none names none");
         for other in [
-            seen("10.8.0", "11.0.0", "ann"),
-            seen("10.9.0", "installed", "ann"),
-            seen("10.9.0", "11.0.0", "bob"),
+            shown("10.8.0", "11.0.0", "ann"),
+            shown("10.9.0", "installed", "ann"),
+            shown("10.9.0", "11.0.0", "bob"),
         ] {
             assert!(!ends(&other, &run), "{other:?}");
         }
         let sent_before = Body {
             id: Some("sent".into()),
-            ..seen("10.8.0", "11.0.0", "ann")
+            ..shown("10.8.0", "11.0.0", "ann")
         };
         assert!(ends(&sent_before, &run), "a repeat is confirmed");
         // Nobody has written the next one into the pool's status yet.
@@ -122,7 +122,7 @@ mod tests {
             instead: Some("11.0.0".into()),
         };
         let run = rolled_back(Some(next));
-        let refused = seen("10.9.0", "11.0.0", "ann").ends_what_was_seen(&run, Timestamp(9));
+        let refused = shown("10.9.0", "11.0.0", "ann").ends_what_was_shown(&run, Timestamp(9));
         let refused = format!("{:?}", refused.expect_err("another one is in force"));
         assert!(refused.contains("to 10.8.0, by bob"), "{refused}");
     }
