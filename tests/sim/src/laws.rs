@@ -235,7 +235,7 @@ impl World {
         let waits = matches!(ack, Ack::Again(ms) if ms >= UNAVAILABLE_AGAIN_MS);
         if let Some(run) = run
             && waits
-            && self.settled
+            && self.calm
             && !self.record_lost.contains(&run)
             && !self.went_back()
         {

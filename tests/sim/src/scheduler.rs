@@ -18,6 +18,8 @@ use std::{
 
 /// Every kind of fault.
 pub const FAULTS_ALL: u32 = (1 << FAULTS) - 1;
+/// Records of single runs are deleted, and engines end or sleep.
+pub const FAULTS_OF_LOST_RECORDS: u32 = fault::RECORD_LOST | fault::DIE;
 /// How many kinds there are.
 const FAULTS: u32 = 21;
 /// Steps after the end of the faults within which everything must rest.
@@ -443,7 +445,7 @@ impl Scheduler {
                 continue;
             }
             let mut world = self.sim.world();
-            world.settled = true;
+            world.calm = true;
             // A person releases every run.
             if world.release_all() {
                 world.revisit = true;

@@ -133,7 +133,7 @@ pub(crate) struct World {
     /// Whether engines shed runs, and what they know of them.
     pub(crate) forgets: bool,
     /// The faults have ended, and what was under way with them.
-    pub(crate) settled: bool,
+    pub(crate) calm: bool,
     /// Runs of which a deposed leader told an older record. A report that was dropped for it costs its attempt: the run
     /// tries the task again. A timer that was dropped for it is found by the sweep.
     pub(crate) misread: BTreeSet<RunId>,
@@ -185,7 +185,7 @@ impl World {
             record_lost: BTreeSet::new(),
             acknowledged: BTreeMap::new(),
             forgets: false,
-            settled: false,
+            calm: false,
             misread: BTreeSet::new(),
             misread_last: BTreeSet::new(),
             revisit: false,
