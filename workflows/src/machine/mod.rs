@@ -152,10 +152,12 @@ impl Workflow for Machine {
     }
 
     fn class(task: &Task) -> &'static str {
-        match task {
-            Task::ApproveCsr { .. } => APPROVALS,
-            task if task.host().is_some() => HOST_CLASS,
-            _ => API_CLASS,
+        if matches!(task, Task::ApproveCsr { .. }) {
+            APPROVALS
+        } else if task.host().is_some() {
+            HOST_CLASS
+        } else {
+            API_CLASS
         }
     }
 }
