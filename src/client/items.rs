@@ -446,7 +446,7 @@ impl Progress {
     }
 }
 
-/// Names of the pool's machines that are not updated because somebody keeps them as they are.
+/// Names of those machines of the pool that are not updated because people, or a label, keep them.
 fn kept(machines: &[Machine], pool: &str) -> Option<String> {
     let open = machines
         .iter()
