@@ -56,6 +56,7 @@ mod tidy_circles;
 mod tidy_docs;
 mod tidy_pages;
 mod tidy_paths;
+mod tidy_untested;
 mod tidy_words;
 #[cfg(feature = "demo")]
 mod windows;
