@@ -303,6 +303,11 @@ pub fn is_fast() -> bool {
     }
 }
 
+/// A number of seeds, or another size of a test, that is smaller in the tier `fast`.
+pub fn sized<T>(fast: T, full: T) -> T {
+    if is_fast() { fast } else { full }
+}
+
 /// The part of this name, if this run includes it and the test has not passed on this tree.
 ///
 /// # Panics

@@ -2,9 +2,11 @@
 
 use dormer_engine_core::unfenced::{Fence, take_away};
 use dormer_sim::{FAULTS_OF_LOST_RECORDS, Options, report, run};
+use dormer_testkit::tier::sized;
 
 fn seeds() -> (u64, u64) {
-    let text = std::env::var("DORMER_SEEDS").unwrap_or_else(|_| "0..10000".to_owned());
+    let default = sized("0..1000", "0..10000");
+    let text = std::env::var("DORMER_SEEDS").unwrap_or_else(|_| default.to_owned());
     let (from, to) = text.split_once("..").expect("DORMER_SEEDS=FROM..TO");
     (
         from.parse().expect("a number"),
