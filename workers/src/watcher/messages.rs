@@ -407,7 +407,7 @@ impl MessageWriter {
         messages
     }
 
-    /// Repeats the published facts of the rollout.
+    /// The published facts, for the run of the rollout, which may have missed them.
     pub(super) fn repeats_for_rollout(&self, published: &PublishedFacts) -> Vec<FactMessage> {
         let mut messages = Vec::new();
         for (object, published) in &published.rollout {
