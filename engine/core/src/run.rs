@@ -16,9 +16,11 @@ pub const OUTBOX_MAX: usize = 1_024;
 /// Most objects whose version a run remembers. Objects that are gone are dropped first.
 pub const FACTS_MAX: usize = 1_024;
 /// Most bytes of the request ids that a run remembers; the oldest are forgotten first. A repeat with a known id is confirmed,
-/// not executed again. It is enough for 220 requests of the command line, and for 40 with the longest ids: more than people
-/// send within the ten minutes for which a request is taken after it was sent.
-pub const REQUEST_IDS_BYTES_MAX: usize = 8 << 10;
+/// not executed again. It is enough for 89 requests of the command line, and for 17 with the longest ids: more than people
+/// send within the ten minutes for which a request is taken after it was sent. A full rollout's record has little more room.
+pub const REQUEST_IDS_BYTES_MAX: usize = 3_500;
+/// Bytes that an id costs beside its own.
+pub(crate) const REQUEST_ID_OVERHEAD: usize = 3;
 /// Most episodes that a run remembers.
 pub const EPISODES_MAX: usize = 16;
 

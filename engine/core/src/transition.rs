@@ -6,7 +6,8 @@ use crate::{
     record::{HistoryEvent, Record},
     run::{
         EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing,
-        REQUEST_IDS_BYTES_MAX, Run, TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
+        REQUEST_ID_OVERHEAD, REQUEST_IDS_BYTES_MAX, Run, TASKS_MAX, TakenSignal, TaskKey,
+        TaskPhase,
     },
     workflow::{Command, Decision, InboxMessageOf, Input, Now, Sender, Workflow},
 };
@@ -632,9 +633,10 @@ impl<W: Workflow> Transition<W> {
     fn remember_request(&mut self, id: String) {
         let requests = &mut self.run.requests;
         requests.push_back(id);
-        let mut bytes: usize = requests.iter().map(String::len).sum();
+        let cost = |id: &String| id.len() + REQUEST_ID_OVERHEAD;
+        let mut bytes: usize = requests.iter().map(cost).sum();
         while bytes > REQUEST_IDS_BYTES_MAX && requests.len() > 1 {
-            bytes -= requests.pop_front().map_or(0, |oldest| oldest.len());
+            bytes -= requests.pop_front().as_ref().map_or(0, cost);
         }
     }
 
