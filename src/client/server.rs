@@ -98,6 +98,13 @@ const NO_TOKEN: &str = "your kubeconfig has no bearer token, and a client certif
 pass through a forwarded port: give --as-account NAMESPACE/NAME to use a short-lived token of \
 that service account, or --token-file";
 
+/// The flags that have a value, each with it.
+fn given<const N: usize>(flags: [(&str, Option<String>); N]) -> Vec<String> {
+    let given = flags.into_iter();
+    let given = given.filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+    given.flatten().collect()
+}
+
 impl Address {
     /// Client for this address. It sends nothing yet.
     pub fn server(&self) -> Server {
@@ -118,23 +125,24 @@ impl Address {
             .kubeconfig
             .as_ref()
             .map(|it| it.display().to_string());
-        let named = [
-            ("--server", self.server.clone()),
+        let cluster = [
             ("--kubeconfig", kubeconfig),
             ("--context", target.context.clone()),
+        ];
+        let cluster = given(cluster);
+        let mut flags = given([("--server", self.server.clone())]);
+        flags.extend_from_slice(&cluster);
+        flags.extend(given([
             ("--namespace", target.namespace.clone()),
             ("--as-account", target.as_account.clone()),
-        ];
-        let named = named.into_iter();
-        let named = named.filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
-        let flags: Vec<String> = named.flatten().collect();
+        ]));
         let program: &[&str] = if plugin {
             &["kubectl", "dormer"]
         } else {
             &["dormer"]
         };
         for step in steps {
-            step.reach(program, &flags);
+            step.reach(program, &flags, &cluster);
         }
     }
 
@@ -481,9 +489,14 @@ mod tests {
         );
         let other = json!({"say": "See", "argv": ["kubectl", "get", "csr"]});
         assert_eq!(
-            line(&["--context", "east"], false, &other),
-            "kubectl get csr"
+            line(&["--context", "east", "-n", "dormer"], false, &other),
+            "kubectl --context east get csr",
+            "dormer's namespace is no namespace of the object"
         );
+        let recreate = json!({"say": "Replace it", "argv": ["dormer", "recreate", "win-1"]});
+        let mut step: Step = serde_json::from_value(recreate).expect("a step");
+        Address::default().reach_as(true, [&mut step]);
+        assert!(step.takes_away(), "{:?}", step.line());
     }
 
     #[test]

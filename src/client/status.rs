@@ -59,6 +59,8 @@ pub struct Status {
 struct StatusAnswers {
     /// Where they come from, for the commands of the next steps.
     address: Address,
+    /// The pool that was asked for; `None`: all.
+    only_pool: Option<String>,
     machines: Vec<Machine>,
     lacks: Vec<MissingPrerequisite>,
     rollouts: Vec<Rollout>,
@@ -198,6 +200,7 @@ impl Status {
         let findings = server.get::<List<Finding>>("/findings").await;
         Ok(StatusAnswers {
             address: self.address.clone(),
+            only_pool: self.pool.clone(),
             machines,
             lacks,
             rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
@@ -278,8 +281,22 @@ impl StatusAnswers {
     fn steps(&self, group: &Group<'_>) -> Vec<explain::Step> {
         let first = group.machines.first();
         let mut steps = group.steps(first.and_then(|it| self.rollout_of(it)));
+        for step in &mut steps {
+            self.of_this_pool(step);
+        }
         self.address.reach(&mut steps);
         steps
+    }
+
+    /// Narrows a command that chooses machines to the pool that was asked for: the screen shows no others.
+    fn of_this_pool(&self, step: &mut explain::Step) {
+        let chooses = |word: &String| word == "--all-failed" || word == "-l";
+        let dormers = step.argv.first().is_some_and(|word| word == "dormer");
+        if let Some(pool) = self.only_pool.as_ref().filter(|_| dormers)
+            && step.argv.iter().any(chooses)
+        {
+            step.argv.extend(["--pool".to_owned(), pool.clone()]);
+        }
     }
 
     /// Findings about the cluster around, each with its cure.
@@ -648,6 +665,7 @@ mod tests {
     fn found(machines: &[Value], rollout: Value) -> StatusAnswers {
         StatusAnswers {
             address: Address::default(),
+            only_pool: None,
             machines: machines.iter().cloned().map(machine_with).collect(),
             lacks: Vec::new(),
             rollouts: vec![rollout_with(rollout)],
@@ -665,6 +683,18 @@ mod tests {
         assert!(text.starts_with("Nothing is wrong"), "{text}");
         let lines = "\n\nKEPT AS THEY ARE\n  win-a: held by ann: a disk\n    To end that: dormer resume win-a";
         assert!(text.contains(lines), "{text}");
+    }
+
+    #[test]
+    fn a_command_for_a_group_is_for_the_pool_that_was_asked_for() {
+        let denied = |name: &str| failed(name, "AccessDenied");
+        let mut screen = found(&[denied("win-a"), denied("win-b")], json!({}));
+        let retry = "dormer retry --all-failed --code AccessDenied";
+        let text = screen.lines(usize::MAX, false);
+        assert!(text.contains(retry) && !text.contains("--pool"), "{text}");
+        screen.only_pool = Some("windows".into());
+        let text = screen.lines(usize::MAX, false);
+        assert!(text.contains(&format!("{retry} --pool windows")), "{text}");
     }
 
     #[test]

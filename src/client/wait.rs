@@ -163,6 +163,11 @@ impl Wait {
             // The server's silence in this pass.
             let mut lost = None;
             for uid in waiting {
+                // A server that is silent for one machine would be so for each.
+                if lost.is_some() {
+                    still.push((uid, None));
+                    continue;
+                }
                 let machine: Machine = match machines::machine(&server, &uid).await {
                     Ok(machine) => machine,
                     // A machine that is gone is forgotten after a while.
@@ -202,7 +207,7 @@ impl Wait {
         } else if is_gone && by_name {
             WaitState::Never(gone(machine))
         } else if is_gone {
-            // Of those that were chosen together, another serves in its place.
+            // Of those that were chosen together: it was replaced, or is no more wanted.
             WaitState::Met(without(machine))
         } else if self.until.excludes(machine) {
             WaitState::Never(failed(machine))

@@ -45,6 +45,16 @@ impl WmcoNodes {
         let listed = match within(api.list(&windows)).await {
             Ok(listed) => listed,
             Err(why) => {
+                let seen = operators::check(&site.client).await;
+                if let Some(runs) = seen.neighbour.runs() {
+                    return Err(Failure::refused(
+                        format!(
+                            "{runs}, and whether it configured some of the nodes cannot be read ({why}); for another key it \
+                             would delete their Machines; nothing was changed"
+                        ),
+                        "run the same command with an account that may list nodes",
+                    ));
+                }
                 return Ok(Self {
                     nodes: Vec::new(),
                     unread: Some(why.to_string()),
@@ -99,13 +109,16 @@ impl WmcoNodes {
         let api: Api<Node> = Api::all(site.client.clone());
         let mut changed = 0_usize;
         for node in &self.nodes {
-            if node.annotations().get(HASH) != Some(&from) {
+            let name = node.name_any();
+            // Read again: the hosts took minutes, in which kubelets wrote their status.
+            let now = within(api.get_opt(&name)).await;
+            let now = now.map_err(|why| again(&format!("Node {name}"), &why))?;
+            let Some(node) = now.filter(|it| it.annotations().get(HASH) == Some(&from)) else {
                 continue;
-            }
+            };
             let marks = json!({HASH: to, USERNAME: Value::Null});
             let change = json!({"metadata": {
                 "resourceVersion": node.metadata.resource_version, "annotations": marks}});
-            let name = node.name_any();
             let done =
                 within(api.patch(&name, &PatchParams::default(), &Patch::Merge(change))).await;
             done.map_err(|why| again(&format!("Node {name}"), &why))?;

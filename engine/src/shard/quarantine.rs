@@ -113,9 +113,9 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Writes down which runs are in doubt, for an engine that begins before they are quarantined, and removes the notes
-    /// of those that are in doubt no more. Without an answer this engine alone knows.
+    /// of those that are in doubt no more. Without an answer this engine alone knows, and the next turn tries again.
     pub(super) async fn note_doubts(&mut self) {
-        for (run, missed) in std::mem::take(&mut self.doubts) {
+        while let Some((run, missed)) = self.doubts.pop_first() {
             let noted = self
                 .ports
                 .quarantine()
@@ -142,7 +142,9 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 (_, Err(error)) => Err(error),
             };
             if let Err(error) = result {
-                tracing::debug!(%run, %error, "a doubt is not noted");
+                tracing::debug!(%run, %error, "a doubt is not noted; the next turn tries again");
+                self.doubts.entry(run).or_insert(missed);
+                return;
             }
         }
     }

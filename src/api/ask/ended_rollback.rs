@@ -5,6 +5,9 @@ use crate::{ApiError, run_cache::SharedRun, views};
 use dormer_proto::id::Timestamp;
 use dormer_workflows::{State, rollout::Rollback};
 
+/// Time within which a rollback gets into the pool's settings, in milliseconds.
+const ACCEPTED_WITHIN_MS: u64 = 60_000;
+
 impl Body {
     /// Checks that the rollback that is to be ended is still the one that the requester saw. A repeat is confirmed.
     ///
@@ -25,14 +28,16 @@ impl Body {
         };
         let shown = views::pool(run).and_then(|pool| pool.overridden);
         let same = |to: &String| *to == in_force.to;
-        if shown.as_ref() == Some(seen) && self.payload.as_ref().is_none_or(same) {
+        // One that does not get into the pool's settings is shown nowhere, and can be ended all the same.
+        let hangs = now.since_ms(in_force.at) > ACCEPTED_WITHIN_MS;
+        if shown.as_ref() == Some(seen) && (hangs || self.payload.as_ref().is_none_or(same)) {
             return Ok(());
         }
         let pool = run.id.key();
         let Rollback { to, by, .. } = in_force;
         Err(ApiError::conflict(
             format!("another rollback of the pool {pool} is in force by now: to {to}, by {by}"),
-            format!("dormer rollback --pool {pool} --end ends this one"),
+            format!("a minute after it began, dormer rollback --pool {pool} --end ends this one"),
         ))
     }
 }
@@ -125,5 +130,8 @@ mod tests {
         let refused = shown("10.9.0", "11.0.0", "ann").ends_what_was_shown(&run, Timestamp(9));
         let refused = format!("{:?}", refused.expect_err("another one is in force"));
         assert!(refused.contains("to 10.8.0, by bob"), "{refused}");
+        let later = Timestamp(8 + ACCEPTED_WITHIN_MS + 1);
+        let ended = shown("10.9.0", "11.0.0", "ann").ends_what_was_shown(&run, later);
+        assert!(ended.is_ok(), "it hangs: {ended:?}");
     }
 }

@@ -125,6 +125,9 @@ impl Draft<'_> {
 
     /// Ends a pause and the holds. The label on the Machine has to be removed by a person.
     fn resume(&mut self, from: &Sender) {
+        if self.s.retry_refused().is_some() {
+            self.s.note = None;
+        }
         let paused = self.s.paused.take().is_some();
         self.end_holds(from);
         self.is_asked(Request::Resume { paused });

@@ -94,14 +94,21 @@ impl Step {
         self
     }
 
-    /// Makes a command of dormer's one for the dormer that was asked: called as `program`, with the `flags` that reach it. Without
-    /// them it would act on another, which may have a machine of the same name.
-    pub fn reach(&mut self, program: &[&str], flags: &[String]) {
+    /// Makes a command of dormer's one for the dormer that was asked: called as `program`, with the `flags` that reach it; and one of
+    /// kubectl's one for the same cluster, with the flags of `cluster`. Without them it would act on another, which may have a
+    /// machine of the same name.
+    pub fn reach(&mut self, program: &[&str], flags: &[String], cluster: &[String]) {
         for words in [&mut self.argv, &mut self.fill] {
-            if words.first().is_some_and(|it| it == "dormer") {
-                let program = program.iter().map(|it| (*it).to_owned());
-                words.splice(..1, program);
-                words.extend_from_slice(flags);
+            match words.first().map(String::as_str) {
+                Some("dormer") => {
+                    let program = program.iter().map(|it| (*it).to_owned());
+                    words.splice(..1, program);
+                    words.extend_from_slice(flags);
+                }
+                Some("kubectl") => {
+                    words.splice(1..1, cluster.iter().cloned());
+                }
+                Some(_) | None => {}
             }
         }
     }
@@ -116,6 +123,7 @@ impl Step {
         };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
+            ["kubectl", "dormer", verb, ..] => ["recreate", "remove"].contains(verb),
             ["kubectl", words @ ..] => words.iter().any(|it| TAKES_AWAY.contains(it)),
             [_, verb, ..] => ["recreate", "remove"].contains(verb),
             _ => false,
