@@ -63,6 +63,18 @@ number! {
     /// Fencing number of a rollout's lease; it only grows.
     LeaseToken
 }
+
+/// Furthest that a token in the cluster may be beyond the greatest one that its reader knows. A store that was lost has
+/// granted fewer leases than that. A greater token is another client's, and would use the numbers up.
+pub const TOKENS_AHEAD_MAX: u64 = 1 << 32;
+
+impl LeaseToken {
+    /// Whether dormer may have granted this token, where `known` is the greatest one that the reader knows.
+    #[must_use]
+    pub fn is_plausible(self, known: Self) -> bool {
+        self.0.saturating_sub(known.0) <= TOKENS_AHEAD_MAX
+    }
+}
 number! {
     /// Checksum of one record: 64 bits of XXH3 over its body, which names the sum of the record before.
     Sum

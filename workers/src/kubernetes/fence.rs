@@ -39,7 +39,11 @@ impl KubernetesExecutor {
             None => None,
         };
         let found = live.as_ref().map(|live| &live.node);
-        if !may_write(mark_of(&object), token) || !may_write(found.and_then(mark_of), token) {
+        let mark = mark_of(&object);
+        // The Machine was read first. Who takes the lease next writes its token there first, so that the patch of the
+        // Machine below would fail.
+        let on_node = found.and_then(mark_of).filter(|it| is_backed(*it, mark));
+        if !may_write(mark, token) || !may_write(on_node, token) {
             return refused(FenceRefusal::Superseded);
         }
         if let Some(live) = &live {
@@ -139,10 +143,19 @@ impl KubernetesExecutor {
                 .is_some_and(|mark| mark.open && (mark.token == token || owner.is_none()));
             open || owner.as_ref().is_some_and(|it| is_of(it, found).is_ok())
         };
-        if let Some(found) = found
-            && may_write(mark_of(&found), token)
-            && ours(&found)
-        {
+        let Some(found) = found.filter(ours) else {
+            return Ok(closed_or_gone(leaves));
+        };
+        // Read after the Node: a token that the Machine does not have by now is not dormer's.
+        let mark = match (mark_of(&found), owner.is_some()) {
+            (Some(mark), true) if mark.token > token => {
+                let object = self.machine(machine).await?;
+                let backing = object.as_ref().and_then(mark_of);
+                Some(mark).filter(|mark| object.is_none() || is_backed(*mark, backing))
+            }
+            (mark, _) => mark,
+        };
+        if may_write(mark, token) {
             let change = closing(&found, &closed);
             patch(
                 &self.node_api(),
@@ -152,19 +165,32 @@ impl KubernetesExecutor {
             )
             .await?;
         }
-        // A delayed deletion of dormer's has happened: the slot waits for the replacement.
-        Ok(if leaves {
-            Outcome::MachineDeleted
-        } else {
-            Outcome::FenceClosed
-        })
+        Ok(closed_or_gone(leaves))
     }
 }
 
-/// Whether N may be written, open or closed: over a smaller token, or over N itself while it is open (a repeat). A
-/// greater token belongs to another holder, and N closed is never opened again.
+/// Result of a close. A delayed deletion of dormer's has happened if the Machine leaves: the slot waits for the
+/// replacement.
+fn closed_or_gone(leaves: bool) -> Outcome {
+    match leaves {
+        true => Outcome::MachineDeleted,
+        false => Outcome::FenceClosed,
+    }
+}
+
+/// Whether N may be written, open or closed: over a smaller token, over N itself while it is open (a repeat), or over a
+/// token that no rollout has granted. A greater token belongs to another holder, and N closed is never opened again.
 fn may_write(there: Option<TokenMark>, token: LeaseToken) -> bool {
-    there.is_none_or(|there| there.token < token || (there.token == token && there.open))
+    there.is_none_or(|there| {
+        let repeat = there.token == token && there.open;
+        there.token < token || repeat || !there.token.is_plausible(token)
+    })
+}
+
+/// Whether a Node's mark can be dormer's: it writes each token on the Machine first. A kubelet may write annotations of
+/// its own Node, but none of a Machine.
+fn is_backed(on_node: TokenMark, on_machine: Option<TokenMark>) -> bool {
+    on_machine.is_some_and(|there| on_node.token <= there.token)
 }
 
 /// Keeps the cluster autoscaler from removing the node: it considers a cordoned and empty node unneeded. An annotation
@@ -230,4 +256,50 @@ fn closing(node: &Node, closed: &str) -> Value {
         change["spec"]["unschedulable"] = Value::Null;
     }
     change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::TOKENS_AHEAD_MAX;
+
+    fn mark(token: u64, open: bool) -> TokenMark {
+        TokenMark {
+            token: LeaseToken(token),
+            open,
+        }
+    }
+
+    #[test]
+    fn a_token_is_written_over_smaller_ones_and_over_such_as_nobody_granted() {
+        let seven = LeaseToken(7);
+        for there in [
+            mark(6, true),
+            mark(6, false),
+            mark(7, true),
+            mark(7 + TOKENS_AHEAD_MAX + 1, false),
+            mark(u64::MAX, true),
+        ] {
+            assert!(may_write(Some(there), seven), "{there:?}");
+        }
+        assert!(may_write(None, seven));
+        for there in [
+            mark(7, false),
+            mark(8, false),
+            mark(8, true),
+            mark(7 + TOKENS_AHEAD_MAX, true),
+        ] {
+            assert!(!may_write(Some(there), seven), "{there:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_has_no_token_that_its_machine_does_not_have() {
+        for machine in [None, Some(mark(6, true)), Some(mark(6, false))] {
+            assert!(!is_backed(mark(7, true), machine), "{machine:?}");
+        }
+        for machine in [mark(7, true), mark(7, false), mark(8, true)] {
+            assert!(is_backed(mark(7, true), Some(machine)), "{machine:?}");
+        }
+    }
 }

@@ -161,6 +161,43 @@ async fn a_close_that_comes_first_wins() {
     assert!(!bench.cordoned(m));
 }
 
+/// A kubelet may annotate its own Node: a greater token there does not keep the fence from opening or closing.
+#[tokio::test]
+async fn a_host_that_writes_a_token_on_its_own_node_is_upgraded_all_the_same() {
+    for forged in [100, u64::MAX] {
+        for word in ["open", "closed"] {
+            let bench = Bench::new(1, false).await;
+            let m = &bench.machines()[0];
+            let mark =
+                json!({"metadata": {"annotations": {keys::FENCE: format!("{forged} {word}")}}});
+            bench.patch_node(m, mark.clone());
+            assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED), "{forged} {word}");
+            assert_eq!(bench.marks(m), [Some((5, true)); 2]);
+            // And in the middle of its upgrade.
+            bench.patch_node(m, mark);
+            assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
+            assert_eq!(bench.marks(m), [Some((5, false)); 2]);
+            assert!(!bench.cordoned(m));
+        }
+    }
+}
+
+/// Tokens that an earlier build wrote past what it read itself.
+#[tokio::test]
+async fn every_token_that_is_written_is_read() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let token = u64::MAX / 2 + 7;
+    assert_eq!(bench.run(open(m, token)).await, Ok(OPENED));
+    assert_eq!(bench.marks(m), [Some((token, true)); 2]);
+    assert_eq!(bench.run(close(m, token)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(
+        bench.run(open(m, token)).await,
+        Ok(refused(FenceRefusal::Superseded))
+    );
+    assert_eq!(bench.run(open(m, token + 1)).await, Ok(OPENED));
+}
+
 #[tokio::test]
 async fn a_node_that_another_machine_holds_is_not_closed_by_its_name() {
     let bench = Bench::new(2, false).await;

@@ -214,6 +214,7 @@ impl Draft<'_> {
 
     /// Applies a member's report; `false`: there is no room for it.
     fn enrol(&mut self, uid: Uid, report: &MemberReport) {
+        let report = &self.believed(report);
         if !self.room_for(&uid, true) {
             return self.turn_away(uid);
         }
@@ -237,6 +238,16 @@ impl Draft<'_> {
         member.set_trouble(trouble);
         if report.deleting {
             self.deletion_known(&uid, report.deleted);
+        }
+    }
+
+    /// The report without a token that no rollout can have granted: with that, the tokens would be used up.
+    fn believed(&self, report: &MemberReport) -> MemberReport {
+        let known = self.s.token;
+        let token = report.token.filter(|mark| mark.token.is_plausible(known));
+        MemberReport {
+            token,
+            ..report.clone()
         }
     }
 
