@@ -1,11 +1,13 @@
 //! Transcripts of a machine: the ordinary life, each failure, adoption, and interference by others.
 
 mod approval;
+mod before_service;
 mod bring_up;
 mod certificates;
 mod drain;
 mod halts;
 mod other_operators;
+mod own_trouble;
 mod reboots;
 mod repairs;
 mod resets;

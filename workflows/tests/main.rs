@@ -23,3 +23,4 @@ mod rollout_model;
 mod rollout_size;
 mod rollout_stories;
 mod rollout_table;
+mod rollout_trust;

@@ -69,6 +69,7 @@ fn full() -> Pool {
     let mut pool = Pool::new();
     // A pool that is as old as pools get.
     pool.state.tick = u64::MAX >> 8;
+    pool.state.token = LeaseToken(u64::MAX >> 8);
     pool.decide(observed(settings()));
     pool.decide(observed(owner(4_999)));
     for at in 0..MEMBERS_MAX {

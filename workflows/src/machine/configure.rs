@@ -264,6 +264,14 @@ impl ConfigurePhase {
     fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
         match self {
             Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
+            // Pods may run there. A version that passes its checks is finished first, and the newest one takes the way of
+            // every change; one that does not pass them waits for the lease as it is.
+            Self::Marking if retarget && draft.s.pods_before_service() && fails_checks(draft) => {
+                draft.cancel_tasks();
+                draft.want_version();
+            }
+            Self::ConvergingNode | Self::ReadyWait | Self::Soaking | Self::Marking
+                if retarget && draft.s.pods_before_service() => {}
             // A machine that is coming up gets the newest known version, so that it is not drained twice.
             Self::ConvergingHost { .. }
             | Self::NodeWait
@@ -408,6 +416,8 @@ fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
     draft.s.checks = checks;
     match code {
         None => marked(draft),
+        // It is not what is wanted any more.
+        Some(_) if draft.s.retargeted() && draft.s.pods_before_service() => draft.want_version(),
         Some(code) if at.since_ms(since) >= policy::NODE_CHECKS_MAX => {
             draft.lasting(
                 code,
@@ -421,6 +431,11 @@ fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
     }
 }
 
+/// Whether a check of its Node has failed, and is made again.
+fn fails_checks(draft: &Draft<'_>) -> bool {
+    draft.s.checks.iter().any(NodeCheck::failed)
+}
+
 fn marked(draft: &mut Draft<'_>) {
     draft.s.version = Some(draft.s.target.version.clone());
     draft.s.note = None;
@@ -429,6 +444,7 @@ fn marked(draft: &mut Draft<'_>) {
     if draft.s.lease.token().is_some() {
         draft.enter(Phase::Closing);
     } else {
+        draft.s.in_service = true;
         draft.end_episode("joined");
         draft.enter(Phase::Serving);
     }

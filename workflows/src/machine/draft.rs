@@ -108,7 +108,8 @@ impl<'a> Draft<'a> {
                     });
                 }
             }
-            None if phase.state() == MachineState::Joined || phase == MachinePhase::Drained => {
+            None if phase == MachinePhase::Drained => self.s.failing = None,
+            None if phase.state() == MachineState::Joined && self.s.in_service => {
                 self.s.failing = None;
             }
             None => {}
@@ -216,7 +217,7 @@ impl<'a> Draft<'a> {
     /// Enters `phase`: cancels what only the last phase waited for, and issues what this one needs. A halted machine
     /// enters the phase and begins nothing, unless it holds the lease: it always returns its slot.
     pub(super) fn enter(&mut self, phase: Phase) {
-        let phase = self.protect(phase);
+        let phase = self.protect(self.before_service(phase));
         for (timer, _) in self.s.phase.row().timers {
             if phase.row().length(*timer).is_none() {
                 self.push(Command::CancelTimer(*timer));
@@ -260,14 +261,39 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// A machine that has never passed its checks does not serve, however the run enters a phase (a lease that is
+    /// returned, a hold, a reset): its bring-up goes on.
+    fn before_service(&self, phase: Phase) -> Phase {
+        let serves = matches!(
+            phase,
+            Phase::Serving | Phase::Checking | Phase::Applying { .. }
+        );
+        if !serves || !self.s.first_bring_up() {
+            return phase;
+        }
+        match &self.s.node {
+            Some(node) if self.s.comes_up() && node.ready => Phase::Soaking,
+            Some(_) if self.s.comes_up() => Phase::ReadyWait,
+            Some(_) | None => Phase::Address,
+        }
+    }
+
     /// Fails the step for good: the run stays in place, gives the reason, and keeps its lease.
     ///
     /// A replacement that a person asked for during the step is requested now.
     pub(super) fn fail(&mut self, failure: Failure) {
         let from = Box::new(self.s.phase.clone());
         self.enter(Phase::Failed { from, failure });
+        self.try_again_later();
         if self.s.leased_request == Some(LeasedRequest::Recreate) && !self.s.left_alone() {
             self.is_asked(Request::Leased);
+        }
+    }
+
+    /// Starts the timer of a failure that goes on by itself.
+    pub(super) fn try_again_later(&mut self) {
+        if self.s.fails_for_a_while() {
+            self.wait_ms(Timer::Again, policy::CHECK_AGAIN);
         }
     }
 

@@ -34,6 +34,9 @@ impl EndedPhase {
                 },
                 Timer::Again,
             ) => draft.enter(Phase::Leaving),
+            (Self::Failed { from }, Timer::Again) if draft.s.fails_for_a_while() => {
+                draft.go_on_from(from);
+            }
             // They wait for no timer.
             (
                 Self::Failed { .. } | Self::Gone,
@@ -56,6 +59,12 @@ impl EndedPhase {
                 if draft.s.protected() =>
             {
                 draft.enter(Phase::Checking);
+            }
+            // Pods may run there: another version needs the lease.
+            (Self::Failed { .. }, PhaseObservation::Pool { retarget: true, .. })
+                if draft.s.pods_before_service() =>
+            {
+                draft.want_version();
             }
             // Another address, boot or version than the one that it failed with: it may work now.
             (
@@ -152,6 +161,8 @@ impl EndedPhase {
                 Request::Abort { by },
             ) => undo(draft, &by),
             (Self::Failed { .. }, Request::Abort { .. }) => {}
+            // Its timer may have come due during the pause.
+            (Self::Failed { .. }, Request::Resume { paused: true }) => draft.try_again_later(),
             // Only a retry continues it; a lease that is granted is kept until then.
             (
                 Self::Failed { .. },
@@ -185,6 +196,9 @@ impl Draft<'_> {
     pub(super) fn go_on_from(&mut self, phase: Phase) {
         let failed = self.s.phase.failed();
         let failed = failed.map(|(from, failure)| (from.id(), failure.clone()));
+        if self.s.fails_for_a_while() {
+            self.push(Command::CancelTimer(Timer::Again));
+        }
         self.take_up(phase);
         self.s.retried = failed.map(|(failed, failure)| Retried {
             at: self.now.at,

@@ -5,7 +5,7 @@ use super::{draft::Draft, input::PhaseObservation, phase::Phase, policy, removal
 use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,
-    machine::{self, MachineFact, NodeFact},
+    machine::{self, MachineFact, NodeFact, TokenMark},
     message::ObjectRef,
     pool::PoolSettings,
     work::Fact,
@@ -33,7 +33,9 @@ impl Draft<'_> {
     fn machine_observed(&mut self, mut machine: MachineFact) {
         let known = self.s.machine.as_ref().map(|m| m.neighbour.clone());
         machine.neighbour = machine.neighbour.after(&known.unwrap_or_default());
+        let marks = self.marks();
         let before = self.s.machine.replace(machine);
+        self.marks_changed(marks);
         if before.is_none() && self.s.node_name().is_some() {
             // It has a Node already, which may serve: adopted, not brought up (docs/decisions/0002-adoption.md).
             self.s.in_service = true;
@@ -90,7 +92,11 @@ impl Draft<'_> {
                 self.leave_rollout(false, true);
             }
             // A comparison finds what happened meanwhile, as at an adoption.
-            (false, false) => self.enter(Phase::Address),
+            (false, false) => {
+                // Others may have brought it up.
+                self.s.host.configured = None;
+                self.enter(Phase::Address);
+            }
             // The lease is being returned, or the change finishes, and the machine joins the rollout again.
             (false, true) => {}
         }
@@ -194,7 +200,9 @@ impl Draft<'_> {
         let ready = node.ready;
         let cordoned = node.cordoned;
         let boot = node.boot_id.clone();
+        let marks = self.marks();
         let before = self.s.node.replace(node);
+        self.marks_changed(marks);
         self.s.node_is(ready, self.now.at);
         let served = before.as_ref().is_some_and(|n| n.ready && !n.cordoned);
         if self.s.node_serves() && !served {
@@ -213,6 +221,26 @@ impl Draft<'_> {
             rebooted,
             uncordoned,
         });
+    }
+
+    /// What the tokens on its objects say: a token that is not dormer's, and the open one of an earlier store.
+    fn marks(&self) -> (Option<String>, Option<TokenMark>) {
+        let forged = self.s.forged_token().filter(|_| self.s.node.is_some());
+        (forged, self.s.stray_token())
+    }
+
+    /// Tells people of a token that another client wrote, and has an upgrade finished that an earlier store began.
+    fn marks_changed(
+        &mut self,
+        (forged_before, stray_before): (Option<String>, Option<TokenMark>),
+    ) {
+        let (forged, stray) = self.marks();
+        if forged.is_some() && forged != forged_before {
+            self.s.note = forged;
+        }
+        if stray.is_some() && stray != stray_before {
+            self.consider();
+        }
     }
 
     /// A request overrides the cordon that its author knew. The fact of that one may come a moment later.

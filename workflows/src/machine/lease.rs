@@ -40,7 +40,10 @@ impl Draft<'_> {
                 repair: false,
                 anew: false,
             });
-        } else if self.s.differs() || (self.s.moved && self.s.desired().is_some()) {
+        } else if self.s.stray_token().is_some()
+            || self.s.differs()
+            || (self.s.moved && self.s.desired().is_some())
+        {
             self.enter(Phase::Checking);
         }
     }
@@ -51,6 +54,17 @@ impl Draft<'_> {
         self.want(Change {
             how,
             differs: vec![ASKED.into()],
+            repair: false,
+            anew: false,
+        });
+    }
+
+    /// Requests the change to the desired version for a Node that is Ready before it ever served: its pods are drained.
+    pub(super) fn want_version(&mut self) {
+        let how = self.s.how(ChangeClass::Drain);
+        self.want(Change {
+            how,
+            differs: vec!["the version; pods may run there, although it never served".into()],
             repair: false,
             anew: false,
         });
@@ -125,16 +139,12 @@ impl Draft<'_> {
         }
     }
 
-    /// Handles a closed fence while the Machine still exists: returns the slot. The machine serves, or starts again if
-    /// it never came up.
+    /// Handles a closed fence while the Machine still exists: returns the slot. The machine serves, or goes on with its
+    /// bring-up if it never served ([`Draft::enter`]).
     pub(super) fn fence_closed(&mut self, result: &str) {
         self.release(false);
         self.end_episode(result);
-        if self.s.version.is_none() && self.s.first_bring_up() {
-            self.enter(Phase::Address);
-        } else {
-            self.enter(Phase::Serving);
-        }
+        self.enter(Phase::Serving);
     }
 
     /// Reports to the rollout that the machine is no longer a member. `stays`: only the run ends, or rests, and the

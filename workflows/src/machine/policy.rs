@@ -159,6 +159,43 @@ pub fn is_unanswered(code: &str) -> bool {
     UNANSWERED.contains(&code)
 }
 
+/// Codes of causes that all hosts share (profile, payload, rights, dormer's key).
+const SHARED: [&str; 12] = [
+    "BootstrapUnusable",
+    "DocumentUnusable",
+    "Forbidden",
+    "Invalid",
+    "KeyEncrypted",
+    "KeyTooWeak",
+    "KeyUnreadable",
+    "PayloadDamaged",
+    "PayloadUnreadable",
+    "ProfileUnusable",
+    "Unauthorized",
+    "VersionNotHere",
+];
+
+/// Whether all hosts share the cause of this code.
+#[must_use]
+pub fn is_shared(code: &str) -> bool {
+    SHARED.contains(&code)
+}
+
+/// Codes of a login that dormer's own key or pin prevents. The host is as it was.
+const NOT_LET_IN: [&str; 5] = [
+    "AuthRejected",
+    "HostKeyChanged",
+    "KeyEncrypted",
+    "KeyTooWeak",
+    "KeyUnreadable",
+];
+
+/// Whether this failure code comes from the way to a host: the network, the login, or dormer itself. It says nothing
+/// about the host.
+pub(super) fn is_outside_host(code: &str) -> bool {
+    is_unanswered(code) || NOT_LET_IN.contains(&code) || is_shared(code)
+}
+
 /// How long a refused key may mean that user data has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
 /// Limit, in milliseconds after its host was configured, for a kubelet's first certificate request: OpenShift's own
@@ -166,6 +203,8 @@ pub const KEY_MAX: u64 = 10 * MINUTE;
 pub const FIRST_CERTIFICATE_MAX: u64 = 2 * HOUR;
 /// Wait after a failed comparison of a host.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
+/// Code of a host whose clock is off.
+pub(super) const CLOCK_SKEW: &str = "ClockSkew";
 /// A host whose clock is further off than this cannot use its certificates (scenario 38).
 pub const CLOCK_SKEW_MAX: u64 = 5 * MINUTE;
 

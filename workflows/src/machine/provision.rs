@@ -1,17 +1,16 @@
 //! Provisioned: from a Machine without an address to a host that is probed, or adopted as it is.
 
 use super::{
-    change::Change,
     draft::Draft,
     input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
-    serve::{Comparison, compared, remember_not_compared, serve_unchecked},
+    serve::{Comparison, compared, finish_earlier, remember_not_compared, serve_unchecked},
 };
 use dormer_proto::{
     duration::{span, utc},
     id::Timestamp,
-    machine::{ChangeClass, Outcome},
+    machine::Outcome,
     message::{Failure, cause},
 };
 
@@ -86,7 +85,9 @@ impl ProvisionPhase {
                 });
             }
             Self::KeyWait { since } => key_refused(draft, since, failure),
-            Self::Probing | Self::Adopting if has_node => adopted_unseen(draft, failure),
+            Self::Probing | Self::Adopting if has_node && !draft.s.comes_up() => {
+                adopted_unseen(draft, failure);
+            }
             Self::Probing | Self::Adopting | Self::Address => draft.fail(failure),
         }
     }
@@ -186,7 +187,13 @@ fn probed(draft: &mut Draft<'_>) {
     if skew.unsigned_abs() > policy::CLOCK_SKEW_MAX {
         let message = clock_is_off(draft.now.at, skew);
         draft.s.phase = Phase::Probing;
-        return draft.lasting("ClockSkew", message);
+        if draft.s.in_service {
+            // Its certificates work, or its Node would not serve. dormer's own clock may be the one that is off.
+            let message =
+                format!("{message}. If several hosts say the same, the clock is off here");
+            return adopted_unseen(draft, Failure::lasting(policy::CLOCK_SKEW, message));
+        }
+        return draft.lasting(policy::CLOCK_SKEW, message);
     }
     let has_node = draft.s.node_name().is_some();
     draft.approve_csrs();
@@ -228,6 +235,13 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
         draft.s.in_service = false;
         return draft.enter(Phase::ConvergingHost { rebooted: false });
     }
+    if draft.s.comes_up() && !open {
+        // Its Node came during a bring-up, whose checks it has not passed.
+        return match found.class {
+            None => draft.enter(Phase::ReadyWait),
+            Some(_) => draft.want_version(),
+        };
+    }
     let facts = draft.s.host.facts.as_ref();
     let installed = facts.and_then(|facts| facts.installed.clone());
     let carried = draft.s.node.as_ref().and_then(|node| node.version.clone());
@@ -235,14 +249,7 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     draft.s.in_service = true;
     draft.end_episode("adopted");
     if open {
-        let how = draft.s.how(found.class.unwrap_or(ChangeClass::Restart));
-        let differs = vec!["an upgrade that an earlier store began".into()];
-        return draft.want(Change {
-            how,
-            differs,
-            repair: false,
-            anew: false,
-        });
+        return finish_earlier(draft, found.class);
     }
     compared(draft, found);
 }

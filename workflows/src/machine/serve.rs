@@ -39,7 +39,6 @@ impl ServePhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::Serving => {
-                draft.s.in_service = true;
                 if draft.s.held_for_pause {
                     draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
                 } else {
@@ -85,6 +84,8 @@ impl ServePhase {
                 if draft.s.request_progress.begun {
                     draft.end_leased_request();
                 }
+                // It is marked, and so has passed its checks.
+                draft.s.in_service = true;
                 draft.fence_closed("upgraded");
             }
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
@@ -134,6 +135,10 @@ impl ServePhase {
                 let cause = cause(&failure.code, None, &failure.message);
                 draft.s.note = Some(format!("{cause}; the host could not be compared"));
                 draft.await_renewal();
+            }
+            // The Node serves, and the next comparison finds what is left to do.
+            Self::Applying { .. } if policy::is_outside_host(&failure.code) => {
+                not_applied(draft, failure);
             }
             Self::Applying { .. }
             | Self::Closing
@@ -279,6 +284,11 @@ impl ServePhase {
     fn pool_observed(self, draft: &mut Draft<'_>, other: bool, resumed: bool) {
         match self {
             Self::Serving => draft.consider(),
+            // It has nothing to compare yet, and gets the version that is desired when its turn comes.
+            Self::ApprovalWait(change) | Self::OwnerWait(change) if draft.s.first_bring_up() => {
+                draft.want(change);
+            }
+            Self::LeaseWait(_) if draft.s.first_bring_up() => {}
             // The comparison and the method of the change may be outdated.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
             // A change that the pause delayed, and that does not disturb pods, needs no lease.
@@ -413,6 +423,9 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
     let apply = Phase::Applying {
         section: Section::Host,
     };
+    if draft.s.stray_token().is_some() && !draft.rests() {
+        return finish_earlier(draft, found.class);
+    }
     match found.class {
         None if draft.s.differs() || unmarked(draft) => draft.enter(Phase::Marking),
         None => {
@@ -437,6 +450,17 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
             });
         }
     }
+}
+
+/// Requests the lease for an upgrade that an earlier store began: its token is open, and only a lease closes it.
+pub(super) fn finish_earlier(draft: &mut Draft<'_>, class: Option<ChangeClass>) {
+    let how = draft.s.how(class.unwrap_or(ChangeClass::Restart));
+    draft.want(Change {
+        how,
+        differs: vec!["an upgrade that an earlier store began".into()],
+        repair: false,
+        anew: false,
+    });
 }
 
 /// Records why the host cannot be compared, for people and for the rollout. The first message of a code stays.
@@ -509,6 +533,16 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     } else {
         serve_unchecked(draft);
     }
+}
+
+/// Leaves a serving host whose change could not be carried out, for a cause on the way to it.
+fn not_applied(draft: &mut Draft<'_>, failure: Failure) {
+    let cause = cause(&failure.code, None, &failure.message);
+    draft.s.note = Some(format!(
+        "{cause}; the host could not be changed, and is compared again"
+    ));
+    remember_not_compared(draft, failure);
+    serve_unchecked(draft);
 }
 
 /// Returns to Serving without an immediate comparison, which has just failed.

@@ -467,6 +467,35 @@ impl State {
         !self.in_service
     }
 
+    /// Whether dormer has begun to configure its host, and it has not served since: its Node is no other's, and has still
+    /// to pass its checks.
+    pub(super) fn comes_up(&self) -> bool {
+        self.first_bring_up() && self.host.configured.is_some()
+    }
+
+    /// Whether pods may run on its Node although it has never served: nothing keeps them away from a Node that is Ready.
+    /// A step that disturbs them needs the lease.
+    pub(super) fn pods_before_service(&self) -> bool {
+        let ready = self.node.as_ref().is_some_and(|node| node.ready);
+        self.comes_up() && ready && self.lease.token().is_none()
+    }
+
+    /// Whether it failed before it ever served, and waits for the lease, or has it, to be replaced: that mends nothing
+    /// of what halted its rollout.
+    fn failed_before_service(&self) -> bool {
+        self.first_bring_up() && self.failing.is_some() && self.phase.whole()
+    }
+
+    /// Whether what it failed for may end by itself: a host that did not answer while the lease is held, or a clock, which
+    /// may be dormer's own. The step is then tried again after a while.
+    pub(super) fn fails_for_a_while(&self) -> bool {
+        let Some((from, failure)) = self.phase.failed() else {
+            return false;
+        };
+        let held = self.lease.token().is_some() && policy::is_unanswered(&failure.code);
+        *from != Phase::Leaving && (held || failure.code == policy::CLOCK_SKEW)
+    }
+
     /// Machine that tasks are about. Empty before the first fact, when no task is issued.
     #[must_use]
     pub fn machine_ref(&self) -> MachineRef {
@@ -509,6 +538,12 @@ impl State {
     pub fn differs(&self) -> bool {
         self.desired()
             .is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
+    }
+
+    /// Whether another version is desired by now than the one in progress on the host.
+    pub(super) fn retargeted(&self) -> bool {
+        let desired = self.desired();
+        desired.is_some_and(|desired| desired.version != self.target.version)
     }
 
     /// Why it cannot become a node of its pool: its Windows, its platform, or a payload that is for others. `None`: it
@@ -728,8 +763,41 @@ impl State {
     pub fn found_token(&self) -> Option<TokenMark> {
         let machine = self.machine.as_ref().and_then(|machine| machine.token);
         let node = self.node.as_ref().and_then(|node| node.token);
+        // dormer writes each token first on the Machine. A host may write annotations of its own Node.
+        let node = node.filter(|node| machine.is_some_and(|it| node.token <= it.token));
         let highest = machine.max(node)?;
-        (highest.token > self.closed && self.lease.token().is_none()).then_some(highest)
+        let earlier = highest.token > self.closed && highest.token.is_plausible(self.closed);
+        (earlier && self.lease.token().is_none()).then_some(highest)
+    }
+
+    /// Why a token on its Machine or Node is not dormer's, if one is not.
+    pub(super) fn forged_token(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let node = self.node.as_ref();
+        let ours = self.closed.max(self.lease.token().unwrap_or_default());
+        let on_machine = machine.token.map(|mark| mark.token).unwrap_or_default();
+        let on_node = node
+            .and_then(|node| node.token)
+            .map(|mark| mark.token)
+            .unwrap_or_default();
+        let found = match node {
+            _ if !on_machine.is_plausible(ours) => {
+                format!(
+                    "{on_machine} in the annotation dormer.io/fence of the Machine {}",
+                    machine.machine.name
+                )
+            }
+            Some(node) if on_node > ours.max(on_machine) => {
+                format!(
+                    "{on_node} in the annotation dormer.io/fence of the Node {}",
+                    node.name
+                )
+            }
+            Some(_) | None => return None,
+        };
+        Some(format!(
+            "dormer did not write token {found}, and does not heed it: find out who did"
+        ))
     }
 
     /// Token of an open fence from an earlier store: an upgrade that the earlier store began.
@@ -786,7 +854,7 @@ impl State {
         let Some(machine) = &self.machine else {
             return MemberReport::default();
         };
-        let failed = matches!(self.phase, Phase::Failed { .. });
+        let failed = matches!(self.phase, Phase::Failed { .. }) || self.failed_before_service();
         let stray = self.stray_token();
         let rests = self.removal_rests();
         let waits = self.removal_waits() || rests;

@@ -65,7 +65,8 @@ impl Draft<'_> {
             pool: pool
                 .map(|pool| pool.pool.clone())
                 .filter(|pool| pool != DEFAULT_POOL),
-            down_ms: (over_limit && !out).then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
+            down_ms: (over_limit && !out && self.s.counts())
+                .then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
             recreate: false,
             unless_serving: leaves && (self.s.lease.token().is_none() || (over_limit && out)),
             token: None,
@@ -255,13 +256,15 @@ impl Draft<'_> {
     }
 
     pub(super) fn open(&mut self, change: &Change) {
-        let over_limit = matches!(
-            self.s.lease,
-            Lease::Held {
-                over_limit: true,
-                ..
-            }
-        );
+        // A Node that never served is not taken out of service, Ready or not.
+        let over_limit = self.s.counts()
+            && matches!(
+                self.s.lease,
+                Lease::Held {
+                    over_limit: true,
+                    ..
+                }
+            );
         let guard = Guard {
             asked: self.s.asked_over_cordon(),
             anew: change.anew,

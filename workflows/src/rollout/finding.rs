@@ -2,26 +2,11 @@
 //! a finding, and stops every grant until it is fixed. The trouble of one host holds only that host.
 
 use super::{draft::Draft, member::TROUBLES_MAX, signals::short, state::State, uid::Uid};
+use crate::machine::policy::is_shared;
 use dormer_proto::rollout::NotCompared;
 
 /// Hosts with the same code that make a finding.
 const SEVERAL: usize = 2;
-
-/// Codes of causes that all hosts share (profile, payload, rights, dormer's key). One host is enough for a finding.
-const SHARED: [&str; 12] = [
-    "BootstrapUnusable",
-    "DocumentUnusable",
-    "Forbidden",
-    "Invalid",
-    "KeyEncrypted",
-    "KeyTooWeak",
-    "KeyUnreadable",
-    "PayloadDamaged",
-    "PayloadUnreadable",
-    "ProfileUnusable",
-    "Unauthorized",
-    "VersionNotHere",
-];
 
 /// Trouble that stops every grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +30,7 @@ impl State {
                     .iter()
                     .filter(|(_, m)| m.finding_number() == number);
                 let uids: Vec<&Uid> = members.map(|(uid, _)| uid).collect();
-                let shared = SHARED.contains(&trouble.code.as_str()) && !uids.is_empty();
+                let shared = is_shared(&trouble.code) && !uids.is_empty();
                 (shared || uids.len() >= SEVERAL).then_some(Finding { trouble, uids })
             });
         findings.max_by_key(|finding| finding.uids.len())

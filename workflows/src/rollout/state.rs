@@ -355,11 +355,26 @@ impl State {
         self.slots.len() + self.gaps.len() + away
     }
 
+    /// Number of machines of which `maxUnavailable` is a share: members that serve or have served, and those that wait
+    /// for a replacement. A Machine that never came up takes no pods, so it allows no other one to be unavailable.
+    fn served(&self) -> usize {
+        let vacant = self.slots.iter().filter(|slot| slot.vacant);
+        let missing: Vec<&Uid> = vacant
+            .map(|slot| &slot.uid)
+            .chain(self.gaps.iter().map(|gap| &gap.uid))
+            .collect();
+        let serves = |uid: &Uid, m: &Member| {
+            m.is(Flag::Enrolled) && m.is(Flag::HadNode) && !missing.contains(&uid)
+        };
+        let members = self.members.iter().filter(|(uid, m)| serves(uid, m));
+        members.count() + missing.len()
+    }
+
     /// Most machines that may be unavailable; `None` before the settings are known.
     #[must_use]
     pub fn limit(&self) -> Option<usize> {
         self.settings
-            .map(|settings| settings.max_unavailable.of(self.enrolled()))
+            .map(|settings| settings.max_unavailable.of(self.served()))
     }
 
     /// Whether a person or the settings stopped new grants.

@@ -1,0 +1,281 @@
+//! Stories of a machine whose Node is Ready and that has never served: it serves when it has passed its checks, and pods
+//! that may run there are protected until then.
+
+use crate::common::{
+    Story, converged, machine, machine_is, node_is, planned, pool_is, probed, ready, wanting,
+};
+use dormer_engine_core::Input;
+use dormer_proto::{
+    checks::{CheckName, CheckResult, NodeCheck},
+    machine::{ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal, Task},
+    pool::{Approval, PoolSettings},
+};
+use dormer_workflows::machine::{Phase, Timer};
+
+fn checking(version: &str) -> PoolSettings {
+    PoolSettings {
+        verify: true,
+        ..wanting(version)
+    }
+}
+
+/// A first bring-up, to a Node that is Ready.
+fn up_to_ready(pool: PoolSettings) -> Story {
+    let mut story = Story::begin(machine());
+    story
+        .feed("pool", pool_is(pool))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .feed("its Node is named", machine_is(named()))
+        .feed("its Node is Ready", node_is(ready()))
+        .done("converge-node", converged(Section::Node, false));
+    story.text.clear();
+    story
+}
+
+fn named() -> MachineFact {
+    MachineFact {
+        node: Some("win-a".into()),
+        ..machine()
+    }
+}
+
+fn checks_fail() -> Outcome {
+    Outcome::NodeChecked {
+        checks: vec![NodeCheck {
+            check: CheckName::Certificate.to_string(),
+            result: CheckResult::Failed,
+            said: "it is another's".into(),
+        }],
+    }
+}
+
+/// The soak is over, and the checks fail until they are given up.
+fn fails_its_checks(story: &mut Story) {
+    story.feed("the soak is over", Input::Fired(Timer::Soak));
+    for _ in 0..200 {
+        if failed(story) {
+            return;
+        }
+        story
+            .done("mark-node", checks_fail())
+            .later_ms(60_000)
+            .feed("again", Input::Fired(Timer::Again));
+    }
+    panic!("{}", story.text);
+}
+
+fn failed(story: &Story) -> bool {
+    matches!(story.state.phase, Phase::Failed { .. })
+}
+
+#[test]
+fn a_replacement_that_failed_its_checks_is_replaced_and_never_serves() {
+    let mut story = up_to_ready(checking("v1"));
+    fails_its_checks(&mut story);
+    story.person(Signal::Recreate);
+    let report = story.state.report();
+    assert!(report.failed, "its rollout stays halted: {report:?}");
+    story.granted(9, true);
+    let Task::OpenFence {
+        over_limit, guard, ..
+    } = story.task("open-fence")
+    else {
+        panic!("{}", story.text);
+    };
+    assert!(!over_limit && guard.down_ms.is_none(), "{guard:?}");
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .done("open-fence", opened)
+        .done("evict", crate::common::evicted(0, 0));
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    assert!(!story.state.report().joined);
+}
+
+/// A worker of an older build refuses a Node that is Ready.
+#[test]
+fn a_returned_lease_brings_a_failed_replacement_back_to_its_checks() {
+    let mut story = up_to_ready(checking("v1"));
+    fails_its_checks(&mut story);
+    story.person(Signal::Recreate);
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::NodeServes,
+        said: "it is Ready".into(),
+    };
+    story
+        .granted(9, true)
+        .done("open-fence", refused)
+        .done("close-fence", Outcome::FenceClosed);
+    is_checked_again(story);
+}
+
+fn is_checked_again(mut story: Story) {
+    assert_eq!(story.state.phase, Phase::Soaking, "{}", story.text);
+    assert!(!story.state.report().joined && !story.state.in_service);
+    story.feed("the soak is over", Input::Fired(Timer::Soak));
+    let Task::MarkNode { expect, .. } = story.task("mark-node") else {
+        panic!("{}", story.text);
+    };
+    assert!(expect.is_some(), "it is checked");
+    story.done("mark-node", Outcome::NodeMarked);
+    assert!(story.state.report().joined, "{}", story.text);
+}
+
+#[test]
+fn a_hold_of_a_failed_replacement_does_not_make_it_serve() {
+    let mut story = up_to_ready(checking("v1"));
+    fails_its_checks(&mut story);
+    story.person(Signal::Recreate).person(Signal::Hold);
+    is_checked_again(story);
+}
+
+/// The kubelet was slow: the person who retries finds a Node while the host is probed.
+#[test]
+fn a_node_that_comes_during_the_probe_of_a_retry_is_checked() {
+    let mut story = Story::begin(machine());
+    story
+        .feed("pool", pool_is(checking("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .feed("no Node comes", Input::Fired(Timer::Deadline));
+    assert!(failed(&story), "{}", story.text);
+    story
+        .person(Signal::Retry)
+        .feed("its Node is named", machine_is(named()))
+        .feed("its Node is Ready", node_is(ready()))
+        .done("probe", probed())
+        .done("plan", planned(None));
+    is_checked_again(story);
+}
+
+#[test]
+fn a_host_that_no_longer_answers_is_not_taken_for_one_that_served() {
+    let mut story = Story::begin(machine());
+    story
+        .feed("pool", pool_is(checking("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .feed("no Node comes", Input::Fired(Timer::Deadline))
+        .person(Signal::Retry)
+        .feed("its Node is named", machine_is(named()))
+        .given_up("probe", "ConnectTimeout");
+    assert!(failed(&story), "{}", story.text);
+    assert!(!story.state.in_service);
+}
+
+/// A label that says to ignore the Machine leaves it to others, who may have brought it up.
+#[test]
+fn what_others_may_have_brought_up_is_adopted() {
+    let mut story = up_to_ready(checking("v1"));
+    let ignored = |ignored| machine_is(MachineFact { ignored, ..named() });
+    story
+        .feed("ignored", ignored(true))
+        .feed("no longer", ignored(false))
+        .done("probe", probed())
+        .done("plan", planned(None));
+    assert!(story.state.in_service, "{}", story.text);
+}
+
+#[test]
+fn a_ready_node_finishes_its_version_and_the_newer_one_waits_for_the_lease() {
+    let soaks = |version| PoolSettings {
+        soak_ms: 3_600_000,
+        ..checking(version)
+    };
+    let mut story = up_to_ready(soaks("v1"));
+    assert_eq!(story.state.phase, Phase::Soaking);
+    story
+        .later_ms(3_000_000)
+        .feed("v2 is wanted", pool_is(soaks("v2")));
+    assert_eq!(story.state.phase, Phase::Soaking, "{}", story.text);
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("plan", planned(Some(ChangeClass::Restart)));
+    assert!(
+        matches!(story.state.phase, Phase::LeaseWait(_)),
+        "{}",
+        story.text
+    );
+    assert_eq!(story.state.version.as_deref(), Some("v1"));
+}
+
+/// One that is not Ready has no pods that a restart would end.
+#[test]
+fn a_node_that_is_not_ready_gets_the_newest_version_at_once() {
+    let mut story = up_to_ready(checking("v1"));
+    story
+        .feed(
+            "its Node is not Ready",
+            node_is(NodeFact {
+                ready: false,
+                ..ready()
+            }),
+        )
+        .feed("v2 is wanted", pool_is(checking("v2")));
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+}
+
+#[test]
+fn a_version_that_fails_its_checks_is_replaced_under_the_lease() {
+    // While its checks fail, and after they were given up.
+    for gives_up in [false, true] {
+        let mut story = up_to_ready(checking("v1"));
+        if gives_up {
+            fails_its_checks(&mut story);
+        } else {
+            story
+                .feed("the soak is over", Input::Fired(Timer::Soak))
+                .done("mark-node", checks_fail());
+        }
+        story.feed("v2 is wanted", pool_is(checking("v2")));
+        assert!(
+            matches!(story.state.phase, Phase::LeaseWait(_)),
+            "{}",
+            story.text
+        );
+        assert!(!story.names().contains(&"converge-host"), "{}", story.text);
+        // Its place stays when the pool wants another one.
+        story.feed("v3 is wanted", pool_is(checking("v3")));
+        story.granted(9, true);
+        assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    }
+}
+
+#[test]
+fn a_version_that_was_overtaken_before_its_checks_failed_is_not_checked_for_long() {
+    let mut story = up_to_ready(checking("v1"));
+    story
+        .feed("v2 is wanted", pool_is(checking("v2")))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail());
+    assert!(
+        matches!(story.state.phase, Phase::LeaseWait(_)),
+        "{}",
+        story.text
+    );
+}
+
+#[test]
+fn an_approval_is_needed_there_as_well() {
+    let manual = |version| PoolSettings {
+        approval: Approval::Manual,
+        ..checking(version)
+    };
+    let mut story = up_to_ready(manual("v1"));
+    fails_its_checks(&mut story);
+    story.feed("v2 is wanted", pool_is(manual("v2")));
+    assert!(
+        matches!(story.state.phase, Phase::ApprovalWait(_)),
+        "{}",
+        story.text
+    );
+    story.feed("automatic", pool_is(checking("v2")));
+    assert!(
+        matches!(story.state.phase, Phase::LeaseWait(_)),
+        "{}",
+        story.text
+    );
+}
