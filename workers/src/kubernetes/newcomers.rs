@@ -1,5 +1,6 @@
-//! Pods that came to a node after its drain began, mostly because they tolerate the cordon. The drain does not wait for
-//! them. Only the API server's own times separate them from earlier pods: the first pass over the cordoned Node writes
+//! Pods that came to a node after its drain began because they tolerate the cordon: evicted, they would come back for
+//! ever. The drain does not wait for them. A pod that does not tolerate it is evicted however late it came: the scheduler
+//! bound it before the cordon, or during a moment without one, and it does not come back. Only the API server's own times separate them from earlier pods: the first pass over the cordoned Node writes
 //! on the Node when the newest of its pods was created (docs/field-notes.md, Evictions).
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
@@ -19,10 +20,11 @@ fn newest_before(node: &Node) -> Option<Timestamp> {
     node.annotations().get(keys::NEWEST_POD)?.parse().ok()
 }
 
-/// Whether the pod came to this node after its drain began.
+/// Whether the pod came to this node after its drain began, and would come back if it was evicted.
 pub(super) fn came_later(node: &Node, pod: &Pod) -> bool {
     let created = pod.metadata.creation_timestamp.as_ref();
-    newest_before(node).is_some_and(|newest| created.is_some_and(|at| at.0 > newest))
+    let later = newest_before(node).is_some_and(|newest| created.is_some_and(|at| at.0 > newest));
+    later && tolerates_the_cordon(pod)
 }
 
 /// Why a drain does not wait for it.
@@ -32,13 +34,8 @@ pub(super) fn reason(pod: &Pod) -> String {
         .iter()
         .find(|it| it.controller == Some(true));
     let owner = owner.map(|it| format!(", and {} {} makes it again", it.kind, it.name));
-    let how = if tolerates_the_cordon(pod) {
-        "it tolerates the cordon"
-    } else {
-        "its spec names this node"
-    };
     format!(
-        "it came after the drain began: {how}{}; it is not evicted, and ends with the node",
+        "it came after the drain began: it tolerates the cordon{}; it is not evicted, and ends with the node",
         owner.unwrap_or_default()
     )
 }
@@ -108,7 +105,8 @@ mod tests {
     fn only_what_was_created_after_every_pod_of_the_first_pass_came_later() {
         let before = "2026-01-01T00:00:05Z";
         let drains = node(true, Some(before));
-        let later = |at: &str, node: &Node| came_later(node, &pod(at, json!([])));
+        let everything = || json!([{"operator": "Exists"}]);
+        let later = |at: &str, node: &Node| came_later(node, &pod(at, everything()));
         assert!(
             !later("2026-01-01T00:00:05Z", &drains),
             "in the same second: evicted once more"
@@ -116,6 +114,20 @@ mod tests {
         assert!(later("2026-01-01T00:00:06Z", &drains));
         for open in [node(false, Some(before)), node(true, None)] {
             assert!(!later("2026-01-01T00:00:06Z", &open));
+        }
+    }
+
+    /// The scheduler decided before the cordon and waited for a volume, or a person uncordoned the Node for a moment.
+    #[test]
+    fn what_does_not_tolerate_the_cordon_is_evicted_however_late_it_came() {
+        let drains = node(true, Some("2026-01-01T00:00:05Z"));
+        let late = "2026-01-01T00:10:00Z";
+        let other = json!([{"operator": "Exists", "key": "os"}]);
+        for tolerations in [json!([]), other] {
+            assert!(
+                !came_later(&drains, &pod(late, tolerations.clone())),
+                "{tolerations}"
+            );
         }
     }
 

@@ -392,6 +392,28 @@ async fn next_second(bench: &Bench) {
         .await;
 }
 
+/// The scheduler chose the node before the cordon, and bound the pod when its volume was there.
+#[tokio::test]
+async fn a_late_pod_that_does_not_tolerate_the_cordon_is_evicted() {
+    let (bench, m) = opened(1).await;
+    bench.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}));
+    named(&bench, evict(&m, 1, false)).await;
+    next_second(&bench).await;
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "db-0", "namespace": "default"},
+        "spec": {"nodeName": m.name, "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"}});
+    bench.world.create(pod.clone()).expect("a pod");
+    let (evicted, left, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, left, skipped.len()), (1, 2, 0));
+    // Not one that is named so and only tolerates something else.
+    pod["metadata"]["name"] = "db-1".into();
+    pod["spec"]["tolerations"] = json!([{"key": "os", "operator": "Exists"}]);
+    bench.world.create(pod).expect("a pod");
+    let (evicted, _, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, skipped.len()), (1, 0));
+}
+
 /// What tolerates the cordon and is made again by its controller is evicted once.
 #[tokio::test]
 async fn a_pod_that_comes_back_during_a_drain_is_not_evicted_again() {
