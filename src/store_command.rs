@@ -197,7 +197,7 @@ fn keys_of(config: &Config) -> anyhow::Result<&HistoryKeys> {
     checked(keys.context("name the keys of the history with --history-keys"))
 }
 
-/// Prints what the MACs say. The answer is whether engines with these keys believe every run.
+/// Prints what the MACs say. Returns whether engines with these keys believe every run.
 fn proven(proof: &Proof, keys: &HistoryKeys) -> bool {
     for wrong in &proof.wrong {
         println!("{wrong}");

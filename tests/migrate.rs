@@ -437,7 +437,7 @@ async fn a_cluster_of_wmcos_is_checked_and_nothing_is_done_out_of_order() {
         code == Some(1) && said.contains("the next is wmco-at-rest"),
         "{said}"
     );
-    // Hosts of one's own need no Machine.
+    // BYOH hosts need no Machine.
     for node in site.nodes() {
         let label =
             json!({"metadata": {"labels": {"windowsmachineconfig.openshift.io/byoh": "true"}}});
@@ -464,10 +464,7 @@ async fn a_cluster_of_wmcos_is_checked_and_nothing_is_done_out_of_order() {
         "{said}"
     );
     let (code, said) = site.run(&["migrate", "back", "win-a"]);
-    assert!(
-        code == Some(1) && said.contains("a host of one's own"),
-        "{said}"
-    );
+    assert!(code == Some(1) && said.contains("a BYOH host"), "{said}");
     let (code, said) = site.run(&["migrate", "back", "win-c"]);
     assert!(
         code == Some(3) && said.contains("no Windows node win-c"),

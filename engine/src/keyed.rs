@@ -52,7 +52,7 @@ pub fn add_mac(keys: &HistoryKeys, of: RecordOf<'_>, bytes: Vec<u8>) -> Vec<u8> 
         .unwrap_or(bytes)
 }
 
-/// Compares the MAC of a record with its bytes and where it lies. The answer is the id of its key.
+/// Compares the MAC of a record with its bytes and where it lies. Returns the id of its key.
 ///
 /// # Errors
 /// [`Unproven`], also for a record without a MAC.

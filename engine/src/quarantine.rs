@@ -48,7 +48,7 @@ impl KnownNotes {
         }
     }
 
-    /// Reads every note of the store. The answer is the released ones.
+    /// Reads every note of the store. Returns the released ones.
     ///
     /// # Errors
     /// Errors of the store.
@@ -64,7 +64,7 @@ impl KnownNotes {
     }
 }
 
-/// Releases a run: engines try it again, and what was outstanding is carried out again. The answer is whether it was
+/// Releases a run: engines try it again, and what was outstanding is carried out again. Returns whether it was
 /// quarantined.
 ///
 /// # Errors

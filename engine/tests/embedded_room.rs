@@ -87,7 +87,7 @@ impl StorageBackend for Disk {
     }
 }
 
-/// Begins one run after the other until an append gets no answer. The answer is how many began.
+/// Begins one run after the other until an append gets no answer. Returns how many began.
 async fn until_refused(store: &EmbeddedStore, from: usize) -> (usize, AppendError) {
     for n in from.. {
         if let Err(error) = step(store, &run(&n.to_string()), At::default()).await {

@@ -362,7 +362,7 @@ impl Clock for SetClock {
     }
 }
 
-/// Deletes the last record of a run, as `nats stream rmm` does. The answer is its sequence.
+/// Deletes the last record of a run, as `nats stream rmm` does. Returns its sequence.
 async fn delete_last_record(server: &NatsServer, run: &RunId) -> u64 {
     let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
     let names = Names::default();

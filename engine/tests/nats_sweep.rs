@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Passes of one stream in a row that one engine must make.
 const IN_A_ROW: usize = 6;
 
-/// Waits until the last passes of each stream are those of one engine: each pass creates a consumer. The answer is this
+/// Waits until the last passes of each stream are those of one engine: each pass creates a consumer. Returns this
 /// engine of each stream.
 async fn owners(created: &Created) -> Vec<String> {
     let last = |passes: Vec<String>| {

@@ -591,7 +591,7 @@ async fn store_as(site: &Site, like: &str, key: &str, change: impl FnOnce(&mut R
     assert!(site.store.append(vec![append]).await[0].is_ok());
 }
 
-/// Works off a message to a run whose code panics, beside one to a sound run, twice. The answer is the cause of the
+/// Works off a message to a run whose code panics, beside one to a sound run, twice. Returns the cause of the
 /// quarantine.
 async fn panics_alone<E: EngineObserver<Shop>>(
     site: &Arc<Site>,

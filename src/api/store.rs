@@ -31,7 +31,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn remove_dead_letter(&self, id: u64) -> Answer<'_, ()>;
     /// Notes about every quarantined run.
     fn notes(&self) -> Answer<'_, Vec<QuarantineNote>>;
-    /// Releases a run. The answer is whether it was quarantined.
+    /// Releases a run. Returns whether it was quarantined.
     fn release<'a>(&'a self, run: &'a RunId) -> Answer<'a, bool>;
 }
 

@@ -63,7 +63,7 @@ struct RecordLine<'a> {
     record: &'a Map<String, Value>,
 }
 
-/// Writes the history of the run at the path `run` into `file` (`-`: standard output). The answer is the number of
+/// Writes the history of the run at the path `run` into `file` (`-`: standard output). Returns the number of
 /// records.
 ///
 /// # Errors

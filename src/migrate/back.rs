@@ -119,7 +119,7 @@ pub(super) fn chosen<'a>(
 fn obstacle(node: &WindowsNode) -> Option<(&'static str, String)> {
     let Some(machine) = &node.machine else {
         let cure = "its entry of windows-instances decides whose it is: docs/migrate-from-wmco.md";
-        return Some(("it is a host of one's own", cure.to_owned()));
+        return Some(("it is a BYOH host", cure.to_owned()));
     };
     if node.dormer.is_some() || node.version.is_none() {
         let cure = format!(
@@ -270,7 +270,7 @@ mod tests {
             "delete machine m-win-a",
         );
         refused(|it| it.version = None, "layout is gone");
-        refused(|it| it.machine = None, "a host of one's own");
+        refused(|it| it.machine = None, "a BYOH host");
         let absent = chosen(&adopted(), &["win-c".into()]).expect_err("absent");
         assert!(absent.to_string().contains("no Windows node win-c"));
         assert_eq!(chosen(&adopted(), &[]).map(|all| all.len()), Ok(2));

@@ -186,8 +186,8 @@ const TABLE: &[CheckRow] = &[
                 let (hash, key) = (node.key_hash.as_deref()?, key?);
                 let open = hash != key && node.dormer.is_none();
                 open.then(|| {
-                    "it was configured with another SSH key than the Secret's: WMCO replaces its Machine, or for a host of \
-                     one's own waits for the key"
+                    "it was configured with another SSH key than the Secret's: WMCO replaces its Machine, or waits for \
+                     the key if it is a BYOH host"
                         .to_owned()
                 })
             })
@@ -200,7 +200,7 @@ const TABLE: &[CheckRow] = &[
         judge: |it| {
             nodes(it, |node| {
                 let stray = node.machine.is_none() && !node.own_host && node.dormer.is_none();
-                stray.then(|| "it has no Machine, and no label of a host of one's own".to_owned())
+                stray.then(|| "it has no Machine, and no label of a BYOH host".to_owned())
             })
         },
         todo: "find out whose it is before you go on; dormer takes over nodes with a Machine, and entries of \
@@ -214,12 +214,11 @@ const TABLE: &[CheckRow] = &[
             match (owned && it.own_instances.is_none(), it.instances) {
                 (true, Some(entries)) => vec![(
                     format!("ConfigMap {}/{INSTANCES}", it.wmco_namespace),
-                    format!("its {entries} hosts of one's own are not in dormer's namespace"),
+                    format!("its {entries} BYOH hosts are not in dormer's namespace"),
                 )],
                 (true, None) => vec![(
                     format!("ConfigMap {INSTANCES}"),
-                    "nodes have the label of a host of one's own, and no ConfigMap names them"
-                        .to_owned(),
+                    "nodes have the label of a BYOH host, and no ConfigMap names them".to_owned(),
                 )],
                 (false, _) => Vec::new(),
             }

@@ -36,7 +36,7 @@ pub(super) const KEY_FILE: &str = "private-key.pem";
 pub(crate) const WICD: &str = "windows-instance-config-daemon";
 /// ConfigMaps that WICD follows, before their version.
 pub(super) const SERVICES: &str = "windows-services-";
-/// WMCO's list of hosts of one's own.
+/// WMCO's list of BYOH hosts.
 pub(super) const INSTANCES: &str = "windows-instances";
 /// WMCO's annotations and labels, before their own names.
 pub(super) const PREFIX: &str = "windowsmachineconfig.openshift.io/";
@@ -49,7 +49,7 @@ const WATCHER: &str = "dormer-watcher";
 #[serde(rename_all = "camelCase")]
 pub(super) struct WindowsNode {
     pub(super) name: String,
-    /// Its Machine; none for a host of one's own.
+    /// Its Machine; none for a BYOH host.
     pub(super) machine: Option<String>,
     /// WMCO's `version`: it was configured by this build.
     pub(super) version: Option<String>,

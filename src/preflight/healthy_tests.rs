@@ -123,7 +123,7 @@ fn gcp(key: &SshKey) -> Survey {
     it
 }
 
-/// Hosts of one's own on OpenShift, from a ConfigMap, with a key of RSA.
+/// BYOH hosts on OpenShift, from a ConfigMap, with a key of RSA.
 fn own_hosts(key: &SshKey) -> Survey {
     let mut it = openshift(key, "None", ("5.0.3", "v1.36.2"));
     let mut map = served(manifest(INSTANCES));
@@ -241,11 +241,7 @@ const CLUSTERS: &[(&str, KeyKind, Installation)] = &[
     ("OpenShift 4.21 on Azure", KeyKind::Ecdsa(384), azure),
     ("OpenShift 4.22 on vSphere", KeyKind::Ed25519, vsphere),
     ("OpenShift 4.20 on GCP, from zero", KeyKind::Ed25519, gcp),
-    (
-        "OpenShift 5.0, hosts of one's own",
-        KeyKind::Rsa(4096),
-        own_hosts,
-    ),
+    ("OpenShift 5.0, BYOH hosts", KeyKind::Rsa(4096), own_hosts),
     (
         "OpenShift with Linux sets alone",
         KeyKind::Ed25519,

@@ -125,7 +125,7 @@ impl Traces {
         self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the record's spans were sent. The answer is the episodes that it ended and that lack spans.
+    /// Notes that the record's spans were sent. Returns the episodes that it ended and that lack spans.
     fn note(&self, before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<MissingSpans> {
         let run = &record.run;
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Plain Kubernetes, without OpenShift's kinds: hosts of one's own, and Cluster API once it is installed.
+//! Plain Kubernetes, without OpenShift's kinds: BYOH hosts, and Cluster API once it is installed.
 
 use super::{
     accounts::home,

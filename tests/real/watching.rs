@@ -284,7 +284,7 @@ pub(crate) async fn everything_is_observed(
         .await?;
     let host = host_of(site, mark).await;
     watching
-        .until("the host of one's own", |published| {
+        .until("the BYOH host", |published| {
             published.machines().contains(&host)
         })
         .await?;

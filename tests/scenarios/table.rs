@@ -731,7 +731,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     ),
     (
         77,
-        "the entry of a host of one's own goes, and the host is dead",
+        "the entry of a BYOH host goes, and the host is dead",
         &[
             (
                 "workflows/tests/own_hosts.rs",
@@ -745,7 +745,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     ),
     (
         78,
-        "an entry for a host of one's own is bad, or there twice",
+        "an entry for a BYOH host is bad, or there twice",
         &[
             (
                 "workers/src/watcher/hosts/tests.rs",
@@ -893,7 +893,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     ),
     (
         97,
-        "the Node of a host of one's own is deleted in the middle of a drain",
+        "the Node of a BYOH host is deleted in the middle of a drain",
         &[(
             "workflows/tests/own_hosts.rs",
             "one_whose_node_is_deleted_in_mid_drain_goes_on",

@@ -42,7 +42,7 @@ pub(crate) fn machines(api: MachineApi) -> ApiResource {
     ApiResource::from_gvk(&gvk)
 }
 
-/// The API resource of the sets that make machines again; hosts of one's own have none.
+/// The API resource of the sets that make machines again; BYOH hosts have none.
 pub(crate) fn machine_sets(api: MachineApi) -> Option<ApiResource> {
     let gvk = GroupVersionKind::gvk(api.group(), api.version(), "MachineSet");
     (api != MachineApi::Host).then(|| ApiResource::from_gvk(&gvk))
@@ -86,7 +86,7 @@ pub(crate) fn drain_excluded_by(meta: &ObjectMeta) -> Vec<String> {
 }
 
 /// The platform of a machine: `AWS` of `AWSMachineProviderConfig` in its providerSpec, and of `AWSMachine`, to which
-/// Cluster API's `infrastructureRef` leads. A host of one's own has none that dormer has to know.
+/// Cluster API's `infrastructureRef` leads. A BYOH host has none that dormer has to know.
 pub(crate) fn platform(api: MachineApi, spec: &Value) -> &str {
     match api {
         MachineApi::OpenShift => {

@@ -75,7 +75,7 @@ fn tearing_down() -> Story {
     story
 }
 
-/// A host of one's own that serves.
+/// A BYOH host that serves.
 fn own_host() -> Story {
     let machine = machine();
     let host = MachineFact {

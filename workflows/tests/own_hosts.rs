@@ -1,4 +1,4 @@
-//! Hosts of one's own: they are upgraded in place whatever the pool says, and their removal is the run's own work.
+//! BYOH hosts: they are upgraded in place whatever the pool says, and their removal is the run's own work.
 
 use crate::common::{
     Story, carrying, converged, evicted, first_csr, machine, machine_gone, machine_is, node_gone,

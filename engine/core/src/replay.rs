@@ -18,7 +18,7 @@ pub struct Divergence<W: Workflow> {
 }
 
 /// Folds one record over the run in the record before it (`None`: this is the first). `sum` is the record's own
-/// checksum. The answer is the run that this build decides, and the divergence, if there is one.
+/// checksum. Returns the run that this build decides, and the divergence, if there is one.
 pub fn replay_record<W: Workflow>(
     before: Option<&Run<W>>,
     record: &Record<W>,

@@ -92,7 +92,7 @@ impl Overlay {
         }
     }
 
-    /// Begins a new layer. The answer is the sealed one, which waits for the redb file.
+    /// Begins a new layer. Returns the sealed one, which waits for the redb file.
     pub(super) fn seal(&self) -> Arc<Layer> {
         let mut layers = self.change();
         let sealed = Arc::new(std::mem::take(&mut layers.active));

@@ -165,7 +165,7 @@ fn walk(database: &Database) -> Result<Report, redb::Error> {
     Ok(report)
 }
 
-/// Checks one record. The answer is its checksum if it is valid.
+/// Checks one record. Returns its checksum if it is valid.
 fn link(
     report: &mut Report,
     before: Option<&Before>,
@@ -216,7 +216,7 @@ fn close(report: &mut Report, last: &Before, head: Option<u64>) {
     }
 }
 
-/// Writes the store in `folder` as JSON lines. The answer is the number of records.
+/// Writes the store in `folder` as JSON lines. Returns the number of records.
 ///
 /// # Errors
 /// [`DumpError`]. A damaged record stops the dump: run [`check`].
@@ -278,7 +278,7 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
 }
 
 /// Creates a store in `folder` from a dump. It has a new incarnation, and the old epoch, which must never go
-/// backwards. With `keys` each MAC is compared, and replaced by one for the new store. The answer is the number of
+/// backwards. With `keys` each MAC is compared, and replaced by one for the new store. Returns the number of
 /// records.
 ///
 /// # Errors

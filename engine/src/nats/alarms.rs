@@ -118,7 +118,7 @@ impl NatsAlarms {
         }
     }
 
-    /// Publishes the alarms. The answer is those for which another process, or the server's firing, was faster.
+    /// Publishes the alarms. Returns those for which another process, or the server's firing, was faster.
     async fn publish(&self, wanted: Vec<PendingAlarm>) -> Result<Vec<PendingAlarm>, StoreError> {
         let messages = wanted.iter().map(|wanted| self.message(wanted)).collect();
         let results = self.link.post.publish(messages).await;

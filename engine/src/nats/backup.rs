@@ -95,7 +95,7 @@ impl<C: Clock> NatsStore<C> {
     }
 
     /// Writes the history and the dead letters in the common dump format, which an embedded store can restore as
-    /// well. The answer is the number of records.
+    /// well. Returns the number of records.
     ///
     /// # Errors
     /// [`BackupError`].

@@ -153,7 +153,7 @@ impl NatsChanges {
         }
     }
 
-    /// Publishes all updates, each on condition. The answer is each message's sequence.
+    /// Publishes all updates, each on condition. Returns each message's sequence.
     pub async fn publish(&self, update: Vec<StateUpdate>) -> Vec<Result<u64, PublishError>> {
         let messages = update.into_iter().map(|update| Outgoing {
             subject: self.link.names.change(&update.run),

@@ -77,7 +77,7 @@ impl Window {
         credit - kept
     }
 
-    /// Follows the time for which a message was held. The answer is what the window grew by.
+    /// Follows the time for which a message was held. Returns what the window grew by.
     fn follow(&mut self, held: Duration, now: Instant) -> usize {
         let soon = |at: Instant| now.duration_since(at) < SLOW;
         if held > SLOW && !self.shrunk.is_some_and(soon) {
@@ -134,7 +134,7 @@ impl Credit {
         self.0[source.index()].free.available_permits() == 0
     }
 
-    /// A message of this size came, for which one was taken. The answer is what it costs in all.
+    /// A message of this size came, for which one was taken. Returns what it costs in all.
     pub(super) fn came(&self, source: Source, bytes: usize) -> usize {
         let more = bytes / UNIT;
         if more > 0 {

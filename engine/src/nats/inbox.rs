@@ -149,7 +149,7 @@ impl NatsInbox {
         (of_another || waits()).then_some(run)
     }
 
-    /// Puts due timers into the inbox that this engine cannot take now. The answer is the other messages, and those that
+    /// Puts due timers into the inbox that this engine cannot take now. Returns the other messages, and those that
     /// could not be passed on.
     async fn pass_on(&self, messages: Vec<Message>) -> Vec<Message> {
         let mut own = Vec::with_capacity(messages.len());

@@ -191,7 +191,7 @@ impl LastHeaders {
         info.is_ok_and(|info| info.is_ok())
     }
 
-    /// Page of what waits now. The answer is its length, and how many wait after it.
+    /// Page of what waits now. Returns its length, and how many wait after it.
     async fn page(
         &mut self,
         see: &mut impl FnMut(&Message, u64),

@@ -180,7 +180,7 @@ impl<C: Clock> NatsStore<C> {
 
     /// Closes the inbox stream of builds before the partitions. It must be empty, no engine of such a build may wait
     /// for its messages, and none may have come for a day. Ten minutes later a further call deletes it. Who sends to it
-    /// meanwhile gets an error. The answer is whether there is none.
+    /// meanwhile gets an error. Returns whether there is none.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
@@ -217,7 +217,7 @@ impl<C> Drop for NatsStore<C> {
     }
 }
 
-/// Creates and compares every stream. The answer is whether each has a single copy. A server without room for the
+/// Creates and compares every stream. Returns whether each has a single copy. A server without room for the
 /// stream of changes still has a usable store.
 async fn ensure_streams(
     js: &jetstream::Context,

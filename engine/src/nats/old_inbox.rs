@@ -41,7 +41,7 @@ enum InboxUse {
     Awaited,
 }
 
-/// Closes and deletes an unused old inbox, a step at each call. The answer is whether there is none.
+/// Closes and deletes an unused old inbox, a step at each call. Returns whether there is none.
 pub(super) async fn retire(link: &Link, now: Timestamp) -> Result<bool, StoreError> {
     let failed = |e: String| StoreError::Unavailable(format!("examining the old inbox: {e}"));
     let name = link.names.old_inbox_stream();

@@ -226,7 +226,7 @@ async fn ask(sink: &Sink, consumer: &PullConsumer) -> bool {
     }
 }
 
-/// Fetches at most `most` messages. The answer is how many came, and whether the server answered to the end.
+/// Fetches at most `most` messages. Returns how many came, and whether the server answered to the end.
 async fn fetch(sink: &Sink, consumer: &PullConsumer, most: usize) -> (usize, bool) {
     let asked = consumer.fetch().max_messages(most).messages();
     let Ok(Ok(mut messages)) = timeout(ANSWER_MAX, asked).await else {

@@ -94,7 +94,7 @@ struct OpenRequests {
 }
 
 impl OpenRequests {
-    /// Adds a request. The answer is its number.
+    /// Adds a request. Returns its number.
     fn add(&mut self, messages: usize) -> u64 {
         self.messages += messages;
         self.last += 1;
@@ -102,7 +102,7 @@ impl OpenRequests {
         self.last
     }
 
-    /// Takes away messages that came, or will not come. The answer is how many of them were open.
+    /// Takes away messages that came, or will not come. Returns how many of them were open.
     fn take(&mut self, messages: usize) -> usize {
         let taken = messages.min(self.messages);
         self.messages -= taken;
@@ -117,7 +117,7 @@ impl OpenRequests {
         taken
     }
 
-    /// Takes away this request and earlier ones: the leader that had them is gone. The answer is how many messages will
+    /// Takes away this request and earlier ones: the leader that had them is gone. Returns how many messages will
     /// not come, at least.
     fn take_until(&mut self, number: u64) -> usize {
         let later = self.newest.iter().filter(|(other, _)| *other > number);

@@ -130,7 +130,7 @@ async fn last(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>
     }
 }
 
-/// Writes a new canary, unless another process was faster. The answer is the present one.
+/// Writes a new canary, unless another process was faster. Returns the present one.
 async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, StoreError> {
     let body = rand::random::<u64>().to_be_bytes().to_vec();
     let mut headers = HeaderMap::new();

@@ -34,7 +34,7 @@ impl Newest {
         }
     }
 
-    /// Notes a read that did not find it. The answer is whether it is lost.
+    /// Notes a read that did not find it. Returns whether it is lost.
     fn miss(&mut self, now: Timestamp) -> bool {
         let (before, since) = self.missed.unwrap_or((0, now));
         let reads = before.saturating_add(1);

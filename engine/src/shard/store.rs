@@ -87,7 +87,7 @@ impl<W: Workflow> Default for UnstoredMessages<W> {
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Appends, carries out the effects, and returns the acknowledgements. The answer is the messages to decide again.
+    /// Appends, carries out the effects, and returns the acknowledgements. Returns the messages to decide again.
     pub(super) async fn store(
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,

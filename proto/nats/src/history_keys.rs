@@ -105,7 +105,7 @@ impl HistoryKeys {
         Some(format!("{FORMAT}.{id}.{mac}"))
     }
 
-    /// Compares a MAC with these parts. The answer is the id of its key.
+    /// Compares a MAC with these parts. Returns the id of its key.
     ///
     /// # Errors
     /// [`Unproven`], also for a missing MAC: whether that is believed is the caller's decision.

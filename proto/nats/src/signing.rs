@@ -439,7 +439,7 @@ fn mode(_: &Path) -> Result<u32, KeysError> {
 }
 
 /// Writes a new private key for each of `roles` into a new folder, and the ring with their public keys and those of the
-/// ring `keep`. The answer is the files.
+/// ring `keep`. Returns the files.
 ///
 /// # Errors
 /// [`KeysError`]: the folder exists, or cannot be written.

@@ -22,7 +22,7 @@ listed! {
         /// OpenShift's Machine API.
         OpenShift = "Machine.machine.openshift.io",
         ClusterApi = "Machine.cluster.x-k8s.io",
-        /// A host of one's own.
+        /// A BYOH host.
         WindowsHost = "WindowsHost.dormer.io",
     }
 }

@@ -144,7 +144,7 @@ mod tests {
             ..machine.clone()
         };
         let (going, comes) = (host(&deleted), host(&comes));
-        assert_eq!(of(&[&serves, &going, &comes]), 3, "hosts of one's own");
+        assert_eq!(of(&[&serves, &going, &comes]), 3, "BYOH hosts");
     }
 
     #[test]

@@ -455,7 +455,7 @@ impl AccessGuard {
         }
     }
 
-    /// Authorizes the request. The answer is whether its stream may last without limit.
+    /// Authorizes the request. Returns whether its stream may last without limit.
     async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let needs = needs(parts).await;

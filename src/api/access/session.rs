@@ -170,7 +170,7 @@ impl Sessions {
         self.links.take(word)
     }
 
-    /// Opens a session. The answer is the cookie to set.
+    /// Opens a session. Returns the cookie to set.
     ///
     /// # Errors
     /// The credential does not fit into a cookie.
@@ -218,7 +218,7 @@ impl Sessions {
         })
     }
 
-    /// Ends the request's session. The answer is the cookies that delete it. This process rejects the session from
+    /// Ends the request's session. Returns the cookies that delete it. This process rejects the session from
     /// now on; other processes accept a copy until the session or its token expires.
     pub fn close(&self, headers: &HeaderMap) -> Vec<String> {
         if let Some((sealed, until, _)) = self.found(headers) {

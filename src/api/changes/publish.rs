@@ -67,7 +67,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    /// Compares everything once, then follows the changes until a failure. The answer is the reason.
+    /// Compares everything once, then follows the changes until a failure. Returns the reason.
     async fn follow(&mut self, said: &mut Option<StopReason>) -> StopReason {
         // Subscribes before it compares, so that no change is lost between the two.
         let api = Arc::clone(&self.api);

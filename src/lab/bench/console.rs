@@ -243,7 +243,7 @@ impl Server {
     }
 }
 
-/// Adds a reader's lag for each batch. The answer is the number of batches that it never received.
+/// Adds a reader's lag for each batch. Returns the number of batches that it never received.
 fn late(truth: &[(u64, Instant)], received: &Received, lags: &mut Vec<f64>) -> usize {
     let mut changes = received.changes.iter().peekable();
     let mut lost = 0;

@@ -161,7 +161,7 @@ impl Load {
         self.begin(ended).await
     }
 
-    /// Handles an order, which proves that the step before it is durable. The answer is whether the run's last step
+    /// Handles an order, which proves that the step before it is durable. Returns whether the run's last step
     /// has begun.
     fn done(&mut self, run: &RunId) -> bool {
         let Some((step, since)) = self.reported.get_mut(run) else {
@@ -310,7 +310,7 @@ impl Gatherer {
         }
     }
 
-    /// Executes the next tasks, at least one. The answer is the number of runs so far that have all their facts.
+    /// Executes the next tasks, at least one. Returns the number of runs so far that have all their facts.
     ///
     /// # Errors
     /// Errors of the store, and no order for 10 s.

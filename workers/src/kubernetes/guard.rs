@@ -278,7 +278,7 @@ impl KubernetesExecutor {
         if let Some(refused) = self.of_another_dormer(machine, &object) {
             return Ok(Some(refused));
         }
-        // A host of one's own that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
+        // A BYOH host that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
         let live = self.node_of(&object).await?;
         let ended = |token| lease_ended(token, &object, live.as_ref());
         if let Some(refused) = guard.token.and_then(ended) {
@@ -376,7 +376,7 @@ pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused
     Some(Refused::new(FenceRefusal::Cordoned, said))
 }
 
-/// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for
+/// Whether this is a BYOH host whose object is being deleted: it is emptied without a fence, which is for
 /// nodes that come back.
 pub(super) fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> bool {
     machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
@@ -408,7 +408,7 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
     };
     let linked = node_ref(machine, "name");
     let noted = machine.annotations().get(keys::NODE_NAME);
-    // A host of one's own is linked by its address, which a person may have mistyped. Only a login shows whose it is.
+    // A BYOH host is linked by its address, which a person may have mistyped. Only a login shows whose it is.
     let own = machine.types.as_ref();
     let own = own.is_some_and(|types| types.api_version.starts_with("dormer.io/"));
     if own && noted != Some(&name) {

@@ -278,7 +278,7 @@ impl KubernetesExecutor {
 
 impl Execute for KubernetesExecutor {
     /// A host that has served is torn down under the lease, and only while the cluster is as the lease was granted
-    /// for. A host of one's own that leaves and never served needs no lease.
+    /// for. A BYOH host that leaves and never served needs no lease.
     async fn refuses(&self, order: &Order) -> Result<Option<Outcome>, Failure> {
         let (host, guard) = match &order.body {
             Task::TearDown { host, guard, .. } => (host, guard),

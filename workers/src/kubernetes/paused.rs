@@ -46,7 +46,7 @@ impl KubernetesExecutor {
         if let Some(refused) = self.stopped(guard).await? {
             return Ok(Some(refused));
         }
-        // A host of one's own that leaves has no such controller.
+        // A BYOH host that leaves has no such controller.
         if leaves_for_good(machine, object) {
             return Ok(None);
         }

@@ -39,7 +39,7 @@ pub(super) struct Template {
 impl Template {
     /// Machine API's nodelink controller writes what stands in `spec.metadata` (machine-api-operator 951196122,
     /// `pkg/controller/nodelink`); Cluster API's controller the Machine's own labels of three domains (cluster-api v1.10,
-    /// `internal/controllers/machine/machine_controller_noderef.go`, `getManagedLabels`). A host of one's own names its
+    /// `internal/controllers/machine/machine_controller_noderef.go`, `getManagedLabels`). A BYOH host names its
     /// labels itself.
     pub(super) fn of(api: MachineApi, machine: &DynamicObject) -> Self {
         let spec = &machine.data["spec"];

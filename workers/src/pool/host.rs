@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
     shortname = "whost",
     namespaced,
     status = "WindowsHostStatus",
-    doc = "A Windows host of one's own, which no controller makes: dormer configures it, upgrades it in place through \
+    doc = "A BYOH Windows host, which no controller makes: dormer configures it, upgrades it in place through \
            the same queue as every machine, and takes everything off it again when the object is deleted. It stands in \
            dormer's namespace. dormer makes one for each entry of the ConfigMap windows-instances.",
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),

@@ -1,4 +1,4 @@
-//! Hosts of one's own: the ConfigMap `windows-instances` becomes WindowsHosts, and a WindowsHost's status says what the
+//! BYOH hosts: the ConfigMap `windows-instances` becomes WindowsHosts, and a WindowsHost's status says what the
 //! Machine API's controllers say of a Machine: its address, and its Node.
 //!
 //! One bad entry is a finding, and harms no other. An entry that goes takes its WindowsHost with it; a ConfigMap that

@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Pool,
     /// ConfigMap with the pool's settings of an earlier build.
     PoolMap,
-    /// The ConfigMap with entries for hosts of one's own.
+    /// The ConfigMap with entries for BYOH hosts.
     Instances,
 }
 

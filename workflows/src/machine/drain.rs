@@ -601,7 +601,7 @@ fn emptied(draft: &mut Draft<'_>, how: ChangeStrategy) {
     match how {
         ChangeStrategy::Recreate => delete(draft),
         ChangeStrategy::InPlace | ChangeStrategy::Restart => {
-            // A host of one's own is made anew in place: that is what a person asked for.
+            // A BYOH host is made anew in place: that is what a person asked for.
             draft.s.request_progress.begun |=
                 draft.s.own_host() && draft.s.leased_request == Some(LeasedRequest::Recreate);
             draft.enter(Phase::TearingDown);

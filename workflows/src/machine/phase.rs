@@ -217,7 +217,7 @@ impl Phase {
         Some(drain)
     }
 
-    /// Whether the removal of a host of one's own has failed, and waits for a person.
+    /// Whether the removal of a BYOH host has failed, and waits for a person.
     #[must_use]
     pub fn removal_failed(&self) -> bool {
         matches!(self, Self::Failed { from, .. } if **from == Self::Leaving)

@@ -115,7 +115,7 @@ pub struct State {
     /// Why the last comparison of its host failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<NotCompared>,
-    /// Progress of the removal of a host of one's own.
+    /// Progress of the removal of a BYOH host.
     #[serde(skip_serializing_if = "Removal::is_none")]
     pub removal: Removal,
     /// Results of the last checks of its Node, before it counted as joined.
@@ -140,7 +140,7 @@ pub struct State {
     pub note: Option<String>,
 }
 
-/// Progress of the removal of a host of one's own.
+/// Progress of the removal of a BYOH host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Removal {
@@ -724,14 +724,14 @@ impl State {
         owner.filter(|owner| RECREATING.contains(&owner.kind.as_str()))
     }
 
-    /// Whether it is a host of one's own: no controller creates, drains or deletes it.
+    /// Whether it is a BYOH host: no controller creates, drains or deletes it.
     #[must_use]
     pub fn own_host(&self) -> bool {
         let machine = self.machine.as_ref();
         machine.is_some_and(|machine| machine.machine.api == MachineApi::Host)
     }
 
-    /// Whether it is a host of one's own that has served, whose entry is gone, and whose removal waits for the lease.
+    /// Whether it is a BYOH host that has served, whose entry is gone, and whose removal waits for the lease.
     /// Until then it serves as before.
     #[must_use]
     pub fn removal_waits(&self) -> bool {

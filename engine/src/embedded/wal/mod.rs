@@ -99,7 +99,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Continues in the other segment, whose records must be durable in the redb file. The answer is its mark. The
+    /// Continues in the other segment, whose records must be durable in the redb file. Returns its mark. The
     /// header is synced: a redb commit that names this mark may follow.
     ///
     /// # Errors

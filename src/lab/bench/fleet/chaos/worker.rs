@@ -119,7 +119,7 @@ impl World {
                 Err(Failure::lasting("Superseded", why))
             }
             Task::Reboot { .. } => Ok(Outcome::RebootAsked),
-            // This world has no hosts of one's own.
+            // This world has no BYOH hosts.
             Task::ForgetHost { .. } => Ok(Outcome::HostForgotten),
             Task::ApproveCsr { csr, .. } => Ok(Outcome::CsrApproved { csr: csr.clone() }),
             Task::MarkNode { node, version, .. } => self.mark(node, version),
