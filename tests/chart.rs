@@ -19,7 +19,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 8] = [
+const RENDERED: [(&str, &[&str]); 9] = [
     (
         "install.yaml",
         &[
@@ -34,6 +34,7 @@ const RENDERED: [(&str, &[&str]); 8] = [
             "--show-only=templates/rbac.yaml",
             "--set=namespace.create=true",
             "--set=mode=split",
+            "--set=join.accountTokens=false",
         ],
     ),
     (
@@ -57,6 +58,14 @@ const RENDERED: [(&str, &[&str]); 8] = [
         &[
             "--show-only=templates/canary.yaml",
             "--set=canaryNamespace=dormer-canary",
+            "--set=mode=split",
+        ],
+    ),
+    (
+        "account-tokens.yaml",
+        &[
+            "--show-only=templates/account-tokens.yaml",
+            "--set=join.accountTokens=true",
             "--set=mode=split",
         ],
     ),

@@ -1,9 +1,10 @@
 //! dormer's executors and its watcher against a real kube-apiserver with the real controllers, under the accounts that
-//! `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` give them.
+//! `deploy/rbac.yaml`, `deploy/machine-tokens.yaml` and `deploy/account-tokens.yaml` give them.
 //!
 //! One control plane serves the whole binary, and each test has namespaces and Nodes of its own. Without the servers'
 //! programs, and without Go to make them, every test is skipped and says so.
 
+mod account_tokens;
 pub(crate) mod accounts;
 mod approver;
 pub(crate) mod ask;
@@ -18,6 +19,7 @@ mod csr;
 mod drain;
 mod fence;
 mod guard;
+mod hosts;
 mod minor;
 mod network;
 mod people;

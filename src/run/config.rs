@@ -11,7 +11,10 @@ use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
 use dormer_nats::{history_keys::HistoryKeys, signing::Keys};
 use dormer_views::secret::Secret;
-use dormer_workers::{kubernetes::Settings as Join, payload_keys::PayloadKeys};
+use dormer_workers::{
+    kubernetes::{Settings as Join, Tokens},
+    payload_keys::PayloadKeys,
+};
 use settings::{JoinSettings, LISTEN};
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -374,10 +377,18 @@ fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
     };
     join.service_cidr = settings.service_cidr;
     join.cluster_domain = settings.cluster_domain.unwrap_or(join.cluster_domain);
-    join.machine_tokens = settings.machine_tokens.unwrap_or_default();
+    let of_account = settings.account_tokens.unwrap_or_default();
+    join.tokens = match (settings.machine_tokens.unwrap_or_default(), of_account) {
+        (true, true) => bail!(
+            "--machine-tokens and --account-tokens exclude each other: a machine has one token"
+        ),
+        (true, false) => Tokens::Bootstrap,
+        (false, true) => Tokens::Account,
+        (false, false) => Tokens::Shared,
+    };
     ensure!(
-        !(join.machine_tokens && settings.bootstrap_secret.is_some()),
-        "--machine-tokens and --bootstrap-secret exclude each other: use a token for each \
+        join.tokens == Tokens::Shared || settings.bootstrap_secret.is_none(),
+        "--bootstrap-secret excludes --machine-tokens and --account-tokens: use a token for each \
          machine, or one for all"
     );
     if let Some(text) = settings.bootstrap_secret {
@@ -709,6 +720,10 @@ mod tests {
         assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
         let both = "[join]\nmachine-tokens = true\nbootstrap-secret = 'a/b'";
         assert!(refusal(both).contains("a token for each machine, or one for all"));
+        let both = "[join]\naccount-tokens = true\nbootstrap-secret = 'a/b'";
+        assert!(refusal(both).contains("a token for each machine, or one for all"));
+        let both = "[join]\naccount-tokens = true\nmachine-tokens = true";
+        assert!(refusal(both).contains("a machine has one token"));
         assert!(refusal("review-seconds = 900").contains("--review-seconds"));
         assert!(refusal("access-token = 'short'").contains("--access-token"));
         assert!(refusal("session-key = ['short']").contains("--session-key"));

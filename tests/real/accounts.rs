@@ -1,5 +1,5 @@
-//! dormer's accounts from `deploy/rbac.yaml`, `deploy/machine-tokens.yaml` and `deploy/guard.yaml`, created for each test
-//! under its own names.
+//! dormer's accounts from `deploy/rbac.yaml`, `deploy/machine-tokens.yaml`, `deploy/account-tokens.yaml` and
+//! `deploy/guard.yaml`, created for each test under its own names.
 
 use super::{
     cluster::{Site, World, executor},
@@ -16,10 +16,11 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
 /// The manifests as they are shipped.
-const MANIFESTS: [&str; 3] = [
+const MANIFESTS: [&str; 4] = [
     include_str!("../../deploy/rbac.yaml"),
     include_str!("../../deploy/canary.yaml"),
     include_str!("../../deploy/machine-tokens.yaml"),
+    include_str!("../../deploy/account-tokens.yaml"),
 ];
 /// The account of Azure's cloud-node-managers, as shipped.
 const CLOUD_NODES: &str = include_str!("../../deploy/cloud-nodes.yaml");
@@ -71,6 +72,10 @@ pub(crate) async fn guard(site: &Site) {
         .replace(
             "request.namespace == \"dormer\"",
             &format!("request.namespace == \"{home}\""),
+        )
+        .replace(
+            "system:serviceaccount:dormer-join:",
+            &format!("system:serviceaccount:{home}-join:"),
         )
         .replace("\"dormer-join\"", &format!("\"{home}-join\""))
         .replace("dormer-guard-", &format!("{}-guard-", site.name));
@@ -146,7 +151,8 @@ pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> b
             if subject["kind"] != "ServiceAccount" {
                 continue;
             }
-            subject["namespace"] = home(site).into();
+            let namespace = subject["namespace"].as_str().expect("a namespace");
+            subject["namespace"] = moved(site, namespace).into();
         }
         site.world.create(object).await;
     }

@@ -100,7 +100,12 @@ async fn every_object_passes_strict_validation() {
         }
     }
     for file in MANIFESTS {
-        let text = file.replace("namespace: dormer\n", &format!("namespace: {home}\n"));
+        let text = file
+            .replace("namespace: dormer\n", &format!("namespace: {home}\n"))
+            .replace(
+                "namespace: dormer-join\n",
+                &format!("namespace: {home}-join\n"),
+            );
         for mut object in objects(&text) {
             let kind = object["kind"].as_str().unwrap_or_default();
             if ["PrometheusRule", "WindowsPool"].contains(&kind) {

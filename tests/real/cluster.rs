@@ -10,7 +10,7 @@ use dormer_proto::{
 use dormer_testkit::{ControlPlane, Skipped, Speaker, Start, await_some, openshift_crd};
 use dormer_workers::{
     execute::Execute,
-    kubernetes::{KubernetesExecutor, Settings, keys},
+    kubernetes::{KubernetesExecutor, Settings, Tokens, keys},
     progress::Progress,
 };
 use kube::{
@@ -518,14 +518,19 @@ pub(crate) fn executor(client: Client, home: String) -> KubernetesExecutor {
     )
 }
 
-/// The same, of a dormer that makes each machine a bootstrap token.
-pub(crate) fn executor_with_tokens(client: Client, home: String) -> KubernetesExecutor {
+/// The same, of a dormer that gives each machine a token of this kind.
+pub(crate) fn executor_with(tokens: Tokens, client: Client, home: String) -> KubernetesExecutor {
     let settings = Settings {
         namespace: home,
-        machine_tokens: true,
+        tokens,
         ..Settings::default()
     };
     KubernetesExecutor::new(client, settings)
+}
+
+/// The same, of a dormer that makes each machine a bootstrap token.
+pub(crate) fn executor_with_tokens(client: Client, home: String) -> KubernetesExecutor {
+    executor_with(Tokens::Bootstrap, client, home)
 }
 
 /// Does a task with this executor.

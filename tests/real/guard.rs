@@ -13,6 +13,7 @@ use super::{
 use dormer_profile::yaml;
 use dormer_proto::machine::{MachineRef, Outcome, Task};
 use dormer_testkit::{await_condition, await_some};
+use dormer_workers::kubernetes::account_token;
 use kube::{
     Client,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
@@ -20,6 +21,7 @@ use kube::{
 use serde_json::{Value, json};
 
 const SECRET: Kind = ("", "v1", "Secret");
+const ACCOUNT: Kind = ("", "v1", "ServiceAccount");
 const LEASE: Kind = ("coordination.k8s.io", "v1", "Lease");
 const CLASS: Kind = ("node.k8s.io", "v1", "RuntimeClass");
 const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
@@ -30,9 +32,11 @@ enum Write {
     Patch(Value),
     /// A patch of a part of the object, such as its status.
     Part(&'static str, Value),
+    /// A TokenRequest for the account.
+    Token(Value),
     Delete,
 }
-use Write::{Create, Delete, Part, Patch as Change};
+use Write::{Create, Delete, Part, Patch as Change, Token};
 
 /// What an attacker tries with an account of dormer's.
 struct Attack {
@@ -289,6 +293,29 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "the approver writes it",
     );
 
+    for (spec, refused) in [
+        (
+            json!({"expirationSeconds": 3_600}),
+            "is bound to the Secret",
+        ),
+        (
+            json!({"expirationSeconds": 86_400, "boundObjectRef": {"apiVersion": "v1",
+                "kind": "Secret", "name": "join-written"}}),
+            "ends within an hour",
+        ),
+    ] {
+        let wish = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": spec});
+        add(
+            "dormer-approver",
+            ACCOUNT,
+            &join,
+            account_token::ACCOUNT,
+            Token(wish),
+            refused,
+        );
+    }
+
     let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True",
         "reason": "DormerApproved"}]}});
     let csr = format!("{site_name}-person");
@@ -455,6 +482,15 @@ impl Attack {
             Part(part, change) => {
                 let change = Patch::Merge(change);
                 api.patch_subresource(part, name, &params, &change)
+                    .await
+                    .map(drop)
+            }
+            Token(wish) => {
+                let params = PostParams {
+                    dry_run,
+                    ..PostParams::default()
+                };
+                api.create_subresource::<Value, Value>("token", name, &params, wish)
                     .await
                     .map(drop)
             }

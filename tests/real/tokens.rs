@@ -2,22 +2,24 @@
 
 use super::{
     accounts::{apply, home, ours, worker_beside},
-    ask::{Ask, Kubelet, OPERATOR, account, csr_conditions, expectation, known, make_node},
+    ask::{Ask, Kubelet, csr_conditions, expectation, known, make_node},
     cluster::{CSR, Kind, NODE, PATIENCE, Site, executor_with_tokens, plane, run_of},
 };
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_proto::machine::{MachineRef, Outcome, Task};
-use dormer_testkit::{Speaker, await_condition, await_some};
+use dormer_testkit::{Speaker, await_condition};
 use dormer_workers::{
     host::cluster::Cluster,
     kubernetes::{KubernetesExecutor, join, token},
 };
-use serde_json::{Value, json};
 
 const SECRET: Kind = ("", "v1", "Secret");
 
 /// A machine's token as its worker gets it, once the API server knows it.
-async fn token_of(site: &Site, executor: &KubernetesExecutor, machine: &MachineRef) -> Speaker {
+pub(super) async fn token_of(
+    site: &Site,
+    executor: &KubernetesExecutor,
+    machine: &MachineRef,
+) -> Speaker {
     let token = executor.token(machine).await.expect("a token");
     let speaker = Speaker::Token(token.to_string());
     known(site, &speaker, true).await;
@@ -142,34 +144,5 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .delete(SECRET, "kube-system", &name(&second))
         .await;
     giving.abort();
-    kubelet.forget_all().await;
-}
-
-/// An approver can hold a request to one token of an account (docs/threat-model.md, what is not mended).
-#[tokio::test]
-async fn a_request_carries_the_id_of_the_very_token_that_asked() {
-    let site = Site::new(plane!(), "credential").await;
-    let kubelet = Kubelet::new(&site);
-    let mut seen = Vec::new();
-    for name in ["credential-one", "credential-two"] {
-        let speaker = account(&site, OPERATOR, "credential-joins").await;
-        let Speaker::Token(token) = &speaker else {
-            panic!("a token")
-        };
-        let claims = token.split('.').nth(1).expect("a JWT");
-        let claims = URL_SAFE_NO_PAD.decode(claims).expect("base64");
-        let claims: Value = serde_json::from_slice(&claims).expect("JSON");
-        let id = claims["jti"].as_str().expect("an id").to_owned();
-        await_some("it may ask", PATIENCE, || async {
-            let asked = kubelet.ask(&speaker, name, Ask::client("win-1")).await;
-            asked.ok()
-        })
-        .await;
-        let csr = site.world.get(CSR, "", name).await.expect("it is there");
-        let extra = &csr["spec"]["extra"]["authentication.kubernetes.io/credential-id"];
-        assert_eq!(extra, &json!([format!("JTI={id}")]), "{csr}");
-        seen.push(id);
-    }
-    assert_ne!(seen[0], seen[1], "two tokens of one account");
     kubelet.forget_all().await;
 }

@@ -22,6 +22,14 @@
 {{- end }}
 {{- end }}
 
+{{/* Whether each machine gets a token of the account dormer-bootstrapper; empty: no. */}}
+{{- define "dormer.accountTokens" -}}
+{{- if kindIs "bool" .Values.join.accountTokens }}
+{{- if .Values.join.accountTokens }}true{{ end }}
+{{- else if and (eq .Values.platform "openshift") (not .Values.join.bootstrapSecret) (not (include "dormer.machineTokens" .)) }}true
+{{- end }}
+{{- end }}
+
 {{- define "dormer.bootstrap.namespace" -}}
 {{- if .Values.join.bootstrapSecret }}{{ first (splitList "/" .Values.join.bootstrapSecret) }}{{ else }}openshift-machine-config-operator{{ end }}
 {{- end }}
@@ -171,6 +179,9 @@ capabilities:
 {{- end }}
 {{- if include "dormer.machineTokens" . }}
 - --machine-tokens
+{{- end }}
+{{- if include "dormer.accountTokens" . }}
+- --account-tokens
 {{- end }}
 {{- with .Values.join.bootstrapSecret }}
 - --bootstrap-secret={{ . }}

@@ -356,6 +356,15 @@ pub struct JoinSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_tokens: Option<bool>,
 
+    /// Create a token of the service account dormer-bootstrapper for each machine, valid for an hour at most and until
+    /// it has joined, instead of one for all; for OpenShift, with the rules of deploy/account-tokens.yaml
+    #[arg(
+        long, env = "DORMER_ACCOUNT_TOKENS",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account_tokens: Option<bool>,
+
     /// ConfigMap and its key with the CA of client certificates [default:
     /// kube-system/extension-apiserver-authentication/client-ca-file]
     #[arg(long, env = "DORMER_CLIENT_CA", value_name = "NAMESPACE/NAME/KEY")]
@@ -505,6 +514,7 @@ impl JoinSettings {
             api_url: self.api_url.or(lower.api_url),
             bootstrap_secret: self.bootstrap_secret.or(lower.bootstrap_secret),
             machine_tokens: self.machine_tokens.or(lower.machine_tokens),
+            account_tokens: self.account_tokens.or(lower.account_tokens),
             client_ca: self.client_ca.or(lower.client_ca),
             service_cidr: self.service_cidr.or(lower.service_cidr),
             cluster_domain: self.cluster_domain.or(lower.cluster_domain),

@@ -3,14 +3,14 @@
 use super::bench::Bench;
 use crate::real::{
     accounts::home,
-    ask::{Ask, Kubelet, expectation},
-    cluster::{Kind, PATIENCE, executor, executor_with_tokens, run, run_of},
+    ask::{Ask, Kubelet, expectation, known},
+    cluster::{Kind, PATIENCE, executor_with, run, run_of},
 };
 use dormer_proto::machine::{MachineRef, Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{KubernetesExecutor, join, token},
+    kubernetes::{KubernetesExecutor, Tokens, join, token},
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -19,25 +19,20 @@ const SECRET: Kind = ("", "v1", "Secret");
 
 impl Bench {
     /// The approver's executor: with one token for all machines, or with one for each.
-    fn approver(&self, machine_tokens: bool) -> KubernetesExecutor {
-        let make = if machine_tokens {
-            executor_with_tokens
-        } else {
-            executor
-        };
-        make(self.approver.clone(), home(&self.site)).of_approver()
+    fn approver(&self, tokens: Tokens) -> KubernetesExecutor {
+        executor_with(tokens, self.approver.clone(), home(&self.site)).of_approver()
     }
 
     /// Does something while the approver answers. What the approver lacks is an error.
     async fn while_it_answers(
         &self,
-        machine_tokens: bool,
+        tokens: Tokens,
         doing: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
         let (tell, mut lacks) = mpsc::unbounded_channel();
-        let giving = self.approver(machine_tokens).run_token_grants(move |lack| {
+        let giving = Box::pin(self.approver(tokens).run_token_grants(move |lack| {
             lack.map(|why| tell.send(why));
-        });
+        }));
         tokio::select! {
             done = doing => done,
             Some(why) = lacks.recv() => Err(why),
@@ -46,22 +41,24 @@ impl Bench {
     }
 
     /// A token for a machine: asked for twice, answered, and taken away when its Node is marked.
-    pub(super) async fn join_by_token(
-        &self,
-        number: u32,
-        machine_tokens: bool,
-    ) -> Result<(), String> {
-        let short = if machine_tokens { "k" } else { "h" };
+    pub(super) async fn join_by_token(&self, number: u32, tokens: Tokens) -> Result<(), String> {
+        let short = match tokens {
+            Tokens::Shared => "h",
+            Tokens::Bootstrap => "k",
+            Tokens::Account => "a",
+        };
         let machine = self.site.provisioned(&format!("{short}{number}")).await;
-        let doing = self.asks_and_joins(&machine, machine_tokens);
-        self.while_it_answers(machine_tokens, doing).await
+        // A test's thread has no stack for all of it at once.
+        let doing = Box::pin(self.asks_and_joins(&machine, tokens));
+        self.while_it_answers(tokens, doing).await
     }
 
-    async fn asks_and_joins(&self, machine: &MachineRef, own: bool) -> Result<(), String> {
+    async fn asks_and_joins(&self, machine: &MachineRef, tokens: Tokens) -> Result<(), String> {
         let world = &self.site.world;
         let (home, uid) = (home(&self.site), &machine.uid);
         let join = join::namespace(&home);
         let secret = format!("bootstrap-token-{}", token::id(&home, uid, 0));
+        let own = tokens == Tokens::Bootstrap;
         let asked = async || {
             let token = self.executor.token(machine).await;
             token.map_err(|failure| failure.message)
@@ -73,6 +70,12 @@ impl Bench {
             world.patch(SECRET, "kube-system", &secret, soon).await;
         }
         assert_eq!(first, asked().await?, "it stays, or is prolonged");
+        if tokens == Tokens::Account {
+            let speaker = Speaker::Token(first.to_string());
+            known(&self.site, &speaker, true).await;
+            let ask = Ask::client(&machine.name);
+            Box::pin(self.approve_of(machine, &speaker, tokens, ask)).await?;
+        }
         self.site.node(&machine.name).await;
         self.site.link(machine).await;
         let mark = Task::MarkNode {
@@ -113,7 +116,7 @@ impl Bench {
             json!({"apiVersion": "v1", "kind": "Secret", "type": join::TYPE, "metadata": metadata});
         world.create(secret).await;
         let done = self
-            .while_it_answers(false, async {
+            .while_it_answers(Tokens::Shared, async {
                 await_condition("it is gone", PATIENCE, || async {
                     world.get(SECRET, &namespace, &name).await.is_none()
                 })
@@ -128,16 +131,26 @@ impl Bench {
     pub(super) async fn approve(&self, by: &Speaker, ask: Ask, node: &str) -> Result<(), String> {
         let short = node.strip_prefix("rbac-").expect("the site's");
         let machine = self.site.provisioned(short).await;
+        self.approve_of(&machine, by, Tokens::Shared, ask).await
+    }
+
+    async fn approve_of(
+        &self,
+        machine: &MachineRef,
+        by: &Speaker,
+        tokens: Tokens,
+        ask: Ask,
+    ) -> Result<(), String> {
+        let csr = machine.name.clone();
         let kubelet = Kubelet::new(&self.site);
-        kubelet.ask(by, node, ask).await.expect("it may ask");
-        let expect = expectation(&machine);
+        kubelet.ask(by, &csr, ask).await.expect("it may ask");
         let task = Task::ApproveCsr {
-            csr: node.into(),
-            expect,
+            csr: csr.clone(),
+            expect: expectation(machine),
         };
-        let done = run(&self.approver(false), task).await;
+        let done = run_of(&self.approver(tokens), &machine.uid, task).await;
         let done = done.map_err(|failure| failure.message)?;
-        assert_eq!(done, Outcome::CsrApproved { csr: node.into() });
+        assert_eq!(done, Outcome::CsrApproved { csr });
         Ok(())
     }
 
@@ -155,7 +168,7 @@ impl Bench {
             expect: expectation(&machine),
         };
         // Events are counted by the executor that wrote them: this one knows of none yet.
-        let executor = self.approver(false);
+        let executor = self.approver(Tokens::Shared);
         for _ in 0..2 {
             let done = run(&executor, task.clone())
                 .await

@@ -13,16 +13,16 @@ use crate::real::{
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
-    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary, SeesEverything,
-    ShowsAMachine, ShowsThePool,
+    GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount, KeepsATokenForAMachine,
+    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
+    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary,
+    SeesEverything, ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
 use dormer_workers::{
     host::cluster::{CloudToken, Cluster},
-    kubernetes::KubernetesExecutor,
+    kubernetes::{KubernetesExecutor, Tokens},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -131,8 +131,9 @@ impl Bench {
                 .await
                 .map(drop)
                 .map_err(|f| f.message),
-            IssuesAToken => self.join_by_token(number, false).await,
-            KeepsATokenForAMachine => self.join_by_token(number, true).await,
+            IssuesAToken => self.join_by_token(number, Tokens::Shared).await,
+            KeepsATokenForAMachine => self.join_by_token(number, Tokens::Bootstrap).await,
+            JoinsByTheAccount => self.join_by_token(number, Tokens::Account).await,
             ForgetsAQuestion => self.forget_question(number).await,
             ReadsCluster => self.reads_cluster().await,
             GivesACloudToken => {

@@ -19,8 +19,7 @@ use steps::{STEPS, needed_by};
 async fn each_rule_is_needed_and_together_they_suffice() {
     let bench = Bench::new(Site::new(plane!(), "rbac").await).await;
     for step in STEPS {
-        bench
-            .step(step)
+        Box::pin(bench.step(step))
             .await
             .unwrap_or_else(|why| panic!("{step:?} with all its rules: {why}"));
     }
@@ -34,7 +33,7 @@ async fn each_rule_is_needed_and_together_they_suffice() {
             bench.grant(wider, Some(wider)).await;
         }
         bench.grant(right, Some(right)).await;
-        let done = bench.step(step).await;
+        let done = Box::pin(bench.step(step)).await;
         let said = done.expect_err(&format!("{step:?} passes without {right:?}"));
         assert!(
             said.contains(&says),
@@ -49,8 +48,7 @@ async fn each_rule_is_needed_and_together_they_suffice() {
             all.iter().any(|right| needed_by(right).0 == step),
             "{step:?} needs nothing"
         );
-        bench
-            .step(step)
+        Box::pin(bench.step(step))
             .await
             .unwrap_or_else(|why| panic!("{step:?} in the end: {why}"));
     }

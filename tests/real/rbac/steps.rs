@@ -24,6 +24,7 @@ pub(super) enum Step {
     LearnsHowToJoin,
     IssuesAToken,
     KeepsATokenForAMachine,
+    JoinsByTheAccount,
     ForgetsAQuestion,
     ReadsCluster,
     ReadsTheKey,
@@ -39,13 +40,13 @@ pub(super) enum Step {
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
-    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary, SeesEverything,
-    ShowsAMachine, ShowsThePool,
+    GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount, KeepsATokenForAMachine,
+    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
+    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary,
+    SeesEverything, ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 29] = [
+pub(super) const STEPS: [Step; 30] = [
     SeesEverything,
     FindsOperators,
     FindsChanges,
@@ -65,6 +66,7 @@ pub(super) const STEPS: [Step; 29] = [
     LearnsHowToJoin,
     IssuesAToken,
     KeepsATokenForAMachine,
+    JoinsByTheAccount,
     ForgetsAQuestion,
     ReadsCluster,
     ReadsTheKey,
@@ -142,6 +144,10 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("approver-tokens", "secrets", _) => {
             (KeepsATokenForAMachine, may_not("Secret kube-system"))
         }
+        ("approver-account", "serviceaccounts/token", _) => {
+            (JoinsByTheAccount, may_not("a token of ServiceAccount"))
+        }
+        ("approver-account", "secrets", _) => (JoinsByTheAccount, may_not("Secret")),
         ("worker-cloud-nodes", "serviceaccounts/token", _) => {
             (GivesACloudToken, may_not("a token of ServiceAccount"))
         }

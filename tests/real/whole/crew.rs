@@ -4,6 +4,7 @@ use super::ground::{Ground, ROLES};
 use crate::nats_users;
 use dormer_fleet::payload::write_example;
 use dormer_testkit::{NatsOptions, NatsServer, Process, ProcessSpec, Start, free_port};
+use dormer_workers::kubernetes::Tokens;
 use serde_json::Value;
 use std::{
     process::Command,
@@ -207,7 +208,11 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
             env: vec![
                 (
                     "DORMER_MACHINE_TOKENS".into(),
-                    ground.machine_tokens.to_string(),
+                    (ground.tokens == Tokens::Bootstrap).to_string(),
+                ),
+                (
+                    "DORMER_ACCOUNT_TOKENS".into(),
+                    (ground.tokens == Tokens::Account).to_string(),
                 ),
                 ("DORMER_NATS_PASSWORD".into(), role.to_owned()),
             ],

@@ -16,6 +16,7 @@ use dormer_fleet::{
     world::{OutsideConfig, OutsideWorld, Record, Tally},
 };
 use dormer_testkit::{ControlPlane, Skipped, Speaker, TempDir, free_port, test_dir};
+use dormer_workers::kubernetes::Tokens;
 use serde_json::{Value, json};
 use std::{
     path::PathBuf,
@@ -62,8 +63,8 @@ pub(crate) struct Ground {
     /// Kubeconfigs, payloads and logs.
     pub(crate) folder: TempDir,
     pub(crate) ssh_port: u16,
-    /// Whether each machine joins by a bootstrap token of its own.
-    pub(crate) machine_tokens: bool,
+    /// Whose tokens the machines join by.
+    pub(crate) tokens: Tokens,
     keeps: Keeps,
 }
 
@@ -173,7 +174,7 @@ impl Ground {
             pods: name.into(),
             folder,
             ssh_port,
-            machine_tokens: false,
+            tokens: Tokens::Shared,
             keeps: Keeps::Real {
                 world: Box::new(outside),
                 plane,
@@ -217,7 +218,7 @@ impl Ground {
             pods: "default".into(),
             folder,
             ssh_port,
-            machine_tokens: false,
+            tokens: Tokens::Shared,
             keeps: Keeps::Simulated {
                 world: Box::new(simulated),
             },

@@ -7,8 +7,9 @@ use super::{
 };
 use dormer_fleet::world::Tally;
 use dormer_testkit::{skip, started};
-use dormer_workers::kubernetes::{keys, token};
+use dormer_workers::kubernetes::{Tokens, account_token, join, keys, token};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What adoption must not do.
 fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
@@ -199,6 +200,27 @@ async fn each_by_its_own_token(ground: &Ground) {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Every machine became a node by a token of dormer's account, two machines never by the same one, and no token is left.
+async fn each_by_a_token_of_the_account(ground: &Ground) {
+    let join = join::namespace(&ground.home);
+    let user = format!("system:serviceaccount:{join}:{}", account_token::ACCOUNT);
+    let mut requests = ground.world.list(CSR, "").await;
+    requests.retain(|csr| {
+        csr["spec"]["username"] == user.as_str() && csr["status"]["certificate"].is_string()
+    });
+    let mut askers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for csr in &requests {
+        let id = &csr["spec"]["extra"]["authentication.kubernetes.io/credential-id"][0];
+        let why = &csr["status"]["conditions"][0]["message"];
+        let nodes = askers.entry(id.to_string()).or_default();
+        nodes.insert(why.to_string());
+    }
+    assert!(askers.len() >= 2, "{requests:?}");
+    assert!(askers.values().all(|nodes| nodes.len() == 1), "{askers:?}");
+    let left = ground.world.list(("", "v1", "Secret"), &join).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
 macro_rules! real {
     ($name:literal, $machines:literal, $faults:expr) => {
         match Ground::real($name, $machines, $faults).await {
@@ -210,9 +232,11 @@ macro_rules! real {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_are_recreated_and_deleted_on_a_real_api_server() {
-    let ground = real!("recreate", 2, &[]);
+    let mut ground = real!("recreate", 2, &[]);
+    ground.tokens = Tokens::Account;
     recreated_and_deleted(&ground).await;
     by_dormers_leave(&ground).await;
+    each_by_a_token_of_the_account(&ground).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,7 +249,7 @@ async fn machines_are_recreated_and_deleted_on_the_simulated_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_are_retried_scaled_adopted_and_upgraded_in_place_on_a_real_api_server() {
     let mut ground = real!("inplace", 2, &["configure-fails=1"]);
-    ground.machine_tokens = true;
+    ground.tokens = Tokens::Bootstrap;
     retried_scaled_adopted_and_upgraded_in_place(&ground).await;
     each_by_its_own_token(&ground).await;
 }

@@ -44,9 +44,8 @@ pub struct Settings {
     /// `token-id` and `token-secret` work as well; the authority then comes from the ConfigMap
     /// `kube-system/kube-root-ca.crt`.
     pub bootstrap: (String, String),
-    /// Whether dormer creates a bootstrap token for each machine, instead of one shared token in that Secret. The
-    /// authority then comes from `kube-root-ca.crt`.
-    pub machine_tokens: bool,
+    /// Whose token a kubelet asks for its first certificate with.
+    pub tokens: Tokens,
     /// Namespace, name and key of the ConfigMap with the authority of client certificates. Without it, that of
     /// `ca.crt` is taken, which is right where one authority does both.
     pub client_ca: (String, String, String),
@@ -66,6 +65,18 @@ pub struct Settings {
     pub outbound: Option<String>,
 }
 
+/// Whose token a kubelet asks for its first certificate with. Except for [`Tokens::Shared`] each machine has one of its
+/// own, and the API server's authority comes from `kube-root-ca.crt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tokens {
+    /// The one token for all machines in the Secret [`Settings::bootstrap`].
+    Shared,
+    /// A bootstrap token that dormer creates in kube-system.
+    Bootstrap,
+    /// A token of dormer's account for kubelets, bound to the Secret that hands it over (`account_token.rs`).
+    Account,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -74,7 +85,7 @@ impl Default for Settings {
                 "openshift-machine-config-operator".into(),
                 "node-bootstrapper-token".into(),
             ),
-            machine_tokens: false,
+            tokens: Tokens::Shared,
             client_ca: (
                 "kube-system".into(),
                 "extension-apiserver-authentication".into(),
@@ -186,7 +197,7 @@ impl Cluster for KubernetesExecutor {
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
         // A worker beside an approver reads no token.
-        let own = self.settings.machine_tokens || self.duty == Duty::Worker;
+        let own = self.settings.tokens != Tokens::Shared || self.duty == Duty::Worker;
         let (token, api_ca) = if own {
             (None, self.root_ca().await?.ok_or_else(no_root_ca)?)
         } else {
@@ -207,9 +218,10 @@ impl Cluster for KubernetesExecutor {
     }
 
     async fn token(&self, machine: &MachineRef) -> Result<Zeroizing<String>, Failure> {
-        match self.duty {
-            Duty::Worker => self.ask_for_token(machine).await,
-            Duty::Both | Duty::Approver => self.token_of(machine).await,
+        match (self.duty, self.settings.tokens) {
+            (Duty::Worker, _) => self.ask_for_token(machine).await,
+            (Duty::Both | Duty::Approver, Tokens::Account) => self.ask_itself(machine).await,
+            (Duty::Both | Duty::Approver, _) => self.token_of(machine).await,
         }
     }
 

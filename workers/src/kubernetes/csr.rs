@@ -1,7 +1,7 @@
 //! Approval of certificate requests: only if every field matches the expectation.
 
 use super::{
-    KubernetesExecutor,
+    KubernetesExecutor, Tokens, account_token,
     api::{MANAGER, call, call_if_there},
     csr_owner::{self, ClusterState},
     token::GROUP,
@@ -49,6 +49,8 @@ pub(super) enum Asker {
     Shared,
     /// Only this user: the holder of the machine's own token.
     Own(String),
+    /// Only the holder of a token that was made for the machine: dormer's account, with one of these ids.
+    Account { home: String, ids: Vec<String> },
 }
 
 /// How much older than its Machine a first request may be: control-plane nodes' clocks differ a little, and OpenShift's
@@ -120,10 +122,17 @@ impl KubernetesExecutor {
     /// User that may request the first certificate of the machine with this UID.
     async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
         // Only a node itself requests a serving certificate, never the holder of a token.
-        if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT_SIGNER {
+        if csr.spec.signer_name != CLIENT_SIGNER {
             return Ok(Asker::Shared);
         }
-        self.token_user(uid).await.map(Asker::Own)
+        match self.settings.tokens {
+            Tokens::Shared => Ok(Asker::Shared),
+            Tokens::Bootstrap => self.token_user(uid).await.map(Asker::Own),
+            Tokens::Account => Ok(Asker::Account {
+                home: self.settings.namespace.clone(),
+                ids: self.credentials_of(uid).await?,
+            }),
+        }
     }
 }
 
@@ -131,7 +140,9 @@ impl KubernetesExecutor {
 pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -> bool {
     let groups: Vec<_> = groups.iter().map(String::as_str).collect();
     let itself = user == format!("system:node:{node}") && groups.contains(&NODES);
-    itself || (signer == CLIENT_SIGNER && may_ask_first(user, &groups, &Asker::Shared).is_ok())
+    let first = may_ask_first(user, &groups, &[], &Asker::Shared).is_ok()
+        || account_token::may_hold(user, &groups);
+    itself || (signer == CLIENT_SIGNER && first)
 }
 
 /// Decision that was made already.
@@ -225,17 +236,45 @@ fn check_client(
     if user == format!("system:node:{}", expect.node_name) {
         return in_group(&groups, NODES).map(|()| false);
     }
-    may_ask_first(&user, &groups, by)?;
+    may_ask_first(&user, &groups, credential_ids(csr), by)?;
     younger(csr, expect).map(|()| true)
 }
 
-fn may_ask_first(user: &str, groups: &[&str], by: &Asker) -> Result<(), String> {
+/// Ids of the credential that asked, as the API server wrote them.
+fn credential_ids(csr: &CertificateSigningRequest) -> &[String] {
+    let extra = csr.spec.extra.as_ref();
+    extra
+        .and_then(|extra| extra.get(account_token::CREDENTIAL_ID))
+        .map_or(&[], Vec::as_slice)
+}
+
+fn may_ask_first(
+    user: &str,
+    groups: &[&str],
+    asked_with: &[String],
+    by: &Asker,
+) -> Result<(), String> {
     let may_not = format!("{user} may not ask for a node's first certificate");
     let (account, accounts) = BOOTSTRAPPER;
     let (prefix, holders) = BOOTSTRAP_TOKEN;
     match by {
         Asker::Own(own) if user == own => in_group(groups, GROUP),
         Asker::Own(own) => Err(format!("{may_not}: this machine's kubelet asks as {own}")),
+        Asker::Account { home, ids } => {
+            let (account, accounts) = account_token::user(home);
+            if user != account {
+                return Err(format!(
+                    "{may_not}: this machine's kubelet asks as {account}"
+                ));
+            }
+            in_group(groups, &accounts)?;
+            match asked_with {
+                [id] if ids.contains(id) => Ok(()),
+                _ => Err(format!(
+                    "{may_not} with a token that was not made for this machine"
+                )),
+            }
+        }
         Asker::Shared => {
             let account = user == account && groups.contains(&accounts);
             let token = user.starts_with(prefix) && groups.contains(&holders);

@@ -453,6 +453,71 @@ fn only_bootstrappers_and_the_node_itself_may_ask() {
 }
 
 #[test]
+fn a_token_of_the_account_counts_for_the_machine_that_it_was_made_for() {
+    let by = Asker::Account {
+        home: "dormer".into(),
+        ids: vec!["JTI=old".into(), "JTI=new".into()],
+    };
+    let account = Ask {
+        user: "system:serviceaccount:dormer-join:dormer-bootstrapper",
+        groups: vec!["system:serviceaccounts:dormer-join"],
+        ..first()
+    };
+    let neighbour = Ask {
+        user: "system:serviceaccount:other-join:dormer-bootstrapper",
+        ..account.clone()
+    };
+    let ungrouped = Ask {
+        groups: vec!["system:authenticated"],
+        ..account.clone()
+    };
+    let not_made = "a token that was not made for this machine";
+    for (what, ask, ids, word) in [
+        ("its token", &account, vec!["JTI=new"], ""),
+        ("the one before", &account, vec!["JTI=old"], ""),
+        ("another machine's", &account, vec!["JTI=theirs"], not_made),
+        (
+            "one that begins like it",
+            &account,
+            vec!["JTI=ne"],
+            not_made,
+        ),
+        ("no id", &account, vec![], not_made),
+        ("two ids", &account, vec!["JTI=new", "JTI=old"], not_made),
+        ("no group", &ungrouped, vec!["JTI=new"], "not in the group"),
+        ("another dormer's", &neighbour, vec!["JTI=new"], "asks as"),
+        ("OpenShift's account", &first(), vec!["JTI=new"], "asks as"),
+        ("a bootstrap token", &upstream(), vec!["JTI=new"], "asks as"),
+    ] {
+        let mut csr = request(ask);
+        let ids = ids.into_iter().map(str::to_owned).collect();
+        csr.spec.extra = Some([(account_token::CREDENTIAL_ID.to_owned(), ids)].into());
+        let answer = check(&csr, &expected(None), &by, &cluster_state(None));
+        match word {
+            "" => assert_eq!(answer, Ok(()), "{what}"),
+            word => assert!(
+                answer.as_ref().is_err_and(|why| why.contains(word)),
+                "{what}: {answer:?}"
+            ),
+        }
+    }
+    let answer = check(
+        &request(&account),
+        &expected(None),
+        &by,
+        &cluster_state(None),
+    );
+    assert!(answer.is_err_and(|why| why.contains(not_made)));
+    let answer = check(
+        &request(&account),
+        &expected(None),
+        &Asker::Shared,
+        &cluster_state(None),
+    );
+    assert!(answer.is_err_and(|why| why.contains("may not ask")));
+}
+
+#[test]
 fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
     let own = Asker::Own("system:bootstrap:abc123".into());
     let groups = vec!["system:bootstrappers", GROUP, "system:authenticated"];

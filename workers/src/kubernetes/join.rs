@@ -2,10 +2,11 @@
 //! own. The worker creates the Secret without content, with a question (`ASKED`). The approver reads the live Machine,
 //! creates the token, writes it into the Secret and repeats the question (`ANSWERED`). The worker deletes the Secret
 //! when the Node is marked, and the approver then deletes the token. So the worker needs no right to Secrets in
-//! kube-system, and gets tokens only for machines that join.
+//! kube-system, and gets tokens only for machines that join. A token of an account is bound to its Secret, so one process
+//! that is worker and approver makes that Secret, too.
 
 use super::{
-    KubernetesExecutor,
+    KubernetesExecutor, Tokens,
     api::{MANAGER, call, call_if_there, mark_of},
     error::{CONFLICT, failure},
     fence::is_ready,
@@ -45,6 +46,8 @@ pub const REFUSED: &str = "dormer.io/join-refused";
 pub const UNTIL: &str = "dormer.io/join-until";
 /// Key of the token in such a Secret.
 const TOKEN: &str = "token";
+/// Key of the ids of a machine's tokens (`account_token.rs`). Under `data`, which admission lets no worker write.
+pub const CREDENTIALS: &str = "credentials";
 
 /// Code of a failure: no approver answered.
 pub const TOKEN_AWAITED: &str = "TokenAwaited";
@@ -66,6 +69,13 @@ const AT_ONCE: usize = 16;
 const WATCH_S: u32 = 240;
 /// Pause after a list or a watch that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// What a Secret hands over.
+pub(super) struct Handed {
+    pub(super) token: Zeroizing<String>,
+    /// The ids that count for the machine, as its Secret keeps them; `None`: the token is no account's.
+    pub(super) credentials: Option<String>,
+}
 
 /// Namespace of these Secrets, of the dormer in namespace `home`.
 #[must_use]
@@ -101,9 +111,9 @@ impl KubernetesExecutor {
         self.ask(machine, &asked).await?;
         let until = Instant::now() + ANSWER_WITHIN;
         let mut pause = PAUSE;
-        let (api, what) = (self.joining(), self.what_joins(&machine.uid));
+        let what = self.what_joins(&machine.uid);
         loop {
-            let found = call_if_there("get", &what, api.get(&name(&machine.uid))).await?;
+            let found = self.join_secret(&machine.uid).await?;
             if let Some(found) = found.filter(|it| annotation(it, ANSWERED) == Some(&asked)) {
                 return taken(&found, &what);
             }
@@ -121,6 +131,34 @@ impl KubernetesExecutor {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Asks and answers in one process.
+    pub(super) async fn ask_itself(
+        &self,
+        machine: &MachineRef,
+    ) -> Result<Zeroizing<String>, Failure> {
+        let asked = Timestamp::now().to_string();
+        self.ask(machine, &asked).await?;
+        if let Some(secret) = self.join_secret(&machine.uid).await? {
+            self.answer(&secret).await?;
+        }
+        let what = self.what_joins(&machine.uid);
+        let found = self.join_secret(&machine.uid).await?;
+        let found = found.filter(|it| annotation(it, ANSWERED).is_some());
+        found.map_or_else(
+            || {
+                let why = format!("{what} was deleted or changed meanwhile");
+                Err(Failure::transient(TOKEN_AWAITED, why))
+            },
+            |found| taken(&found, &what),
+        )
+    }
+
+    /// The Secret of the machine with this UID, if it is there.
+    pub(super) async fn join_secret(&self, uid: &str) -> Result<Option<Secret>, Failure> {
+        let what = self.what_joins(uid);
+        call_if_there("get", &what, self.joining().get(&name(uid))).await
     }
 
     async fn ask(&self, machine: &MachineRef, asked: &str) -> Result<(), Failure> {
@@ -257,9 +295,11 @@ impl KubernetesExecutor {
         }
         let now = Timestamp::now();
         let content = match self.token_for(secret).await {
-            Ok(token) => {
-                let token = ByteString(token.as_bytes().to_vec());
-                json!({"data": {TOKEN: token}, "metadata": {"annotations": {REFUSED: Value::Null}}})
+            Ok(handed) => {
+                let token = ByteString(handed.token.as_bytes().to_vec());
+                let ids = handed.credentials.map(|it| ByteString(it.into_bytes()));
+                json!({"data": {TOKEN: token, CREDENTIALS: ids},
+                    "metadata": {"annotations": {REFUSED: Value::Null}}})
             }
             Err(failure) => {
                 let why = cut(failure.message);
@@ -283,7 +323,7 @@ impl KubernetesExecutor {
     }
 
     /// The token for the machine of a Secret, if that machine is one that joins.
-    async fn token_for(&self, secret: &Secret) -> Result<Zeroizing<String>, Failure> {
+    async fn token_for(&self, secret: &Secret) -> Result<Handed, Failure> {
         let machine = machine_of(secret)
             .ok_or_else(|| Failure::lasting(TOKEN_REFUSED, "the Secret names no machine"))?;
         let refused = |why: String| Failure::transient(TOKEN_REFUSED, why);
@@ -301,16 +341,20 @@ impl KubernetesExecutor {
                 return Err(refused(format!("its Node {name} is Ready: it has joined")));
             }
         }
-        if self.settings.machine_tokens {
-            self.token_of(&machine).await
-        } else {
-            self.shared_token().await
-        }
+        let token = match self.settings.tokens {
+            Tokens::Account => return self.account_token(secret).await,
+            Tokens::Bootstrap => self.token_of(&machine).await?,
+            Tokens::Shared => self.shared_token().await?,
+        };
+        Ok(Handed {
+            token,
+            credentials: None,
+        })
     }
 
     /// Takes the token of a machine away whose Secret is gone.
     async fn joined(&self, secret: &Secret) -> Result<(), Failure> {
-        match machine_of(secret).filter(|_| self.settings.machine_tokens) {
+        match machine_of(secret).filter(|_| self.settings.tokens == Tokens::Bootstrap) {
             Some(machine) => self.forget_once(&machine).await,
             None => Ok(()),
         }
@@ -370,14 +414,18 @@ fn taken(secret: &Secret, what: &str) -> Result<Zeroizing<String>, Failure> {
         let why = format!("the approver gives no bootstrap token: {why}");
         return Err(Failure::transient(TOKEN_REFUSED, why));
     }
-    let data = secret.data.as_ref().and_then(|data| data.get(TOKEN));
-    let text = data.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
-    text.map(Zeroizing::new).ok_or_else(|| {
+    token_in(secret).ok_or_else(|| {
         Failure::transient(
             "BootstrapUnusable",
             format!("{what} has no text under {TOKEN}"),
         )
     })
+}
+
+/// What the approver handed over for the machine last, if it is text.
+pub(super) fn token_in(secret: &Secret) -> Option<Zeroizing<String>> {
+    let ByteString(bytes) = secret.data.as_ref()?.get(TOKEN)?;
+    String::from_utf8(bytes.clone()).ok().map(Zeroizing::new)
 }
 
 fn annotation<'a, K: Resource>(object: &'a K, key: &str) -> Option<&'a String> {

@@ -1,5 +1,6 @@
 //! Tasks at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
+pub mod account_token;
 mod api;
 mod authorities;
 mod canary;
@@ -35,7 +36,7 @@ mod template;
 pub mod token;
 mod verify;
 
-pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
+pub use cluster::{EXPORTER, EXPORTER_TLS, Settings, Tokens};
 pub(crate) use cluster_config::ClusterConfigReader;
 pub use csr::requested_names;
 pub(crate) use guard::{CONTROL_PLANE, OS};

@@ -4,7 +4,7 @@
 //! finds the same Secret. A token that is not deleted expires, and the cluster's token cleaner deletes it.
 
 use super::{
-    Duty, KubernetesExecutor,
+    Duty, KubernetesExecutor, Tokens,
     api::{call, call_if_there},
     error::CONFLICT,
     keys,
@@ -132,15 +132,16 @@ impl KubernetesExecutor {
 
     /// Deletes a machine's token: it is a node now, or gone.
     pub(super) async fn forget_token(&self, machine: &MachineRef) {
-        match self.duty {
-            Duty::Worker => self.end_join(machine).await,
-            Duty::Both | Duty::Approver => self.revoke_token(machine).await,
+        match (self.duty, self.settings.tokens) {
+            // A token of an account ends with the Secret that it is bound to.
+            (Duty::Worker, _) | (_, Tokens::Account) => self.end_join(machine).await,
+            (Duty::Both | Duty::Approver, _) => self.revoke_token(machine).await,
         }
     }
 
     /// Takes a machine's token away. One that cannot be taken ends by itself, so that fails nothing.
     async fn revoke_token(&self, machine: &MachineRef) {
-        if !self.settings.machine_tokens {
+        if self.settings.tokens != Tokens::Bootstrap {
             return;
         }
         if let Err(failure) = self.forget_once(machine).await {

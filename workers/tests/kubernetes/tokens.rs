@@ -9,7 +9,7 @@ use dormer_proto::{
 };
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{KubernetesExecutor, Settings, keys, token},
+    kubernetes::{KubernetesExecutor, Settings, Tokens, keys, token},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Executor that creates a token for each machine.
 async fn own(bench: &Bench) -> KubernetesExecutor {
     let settings = Settings {
-        machine_tokens: true,
+        tokens: Tokens::Bootstrap,
         ..Settings::default()
     };
     executor(&bench.world.kubeconfig(), &Gate::default(), settings).await
