@@ -233,7 +233,7 @@ pub(crate) fn arguments() -> Cli {
 }
 
 /// Flags that say how dormer is reached. Each command has them, and kubectl's users write them before it.
-const CONNECTION: [&str; 9] = [
+const CONNECTION: [&str; 10] = [
     "--server",
     "--token",
     "--token-file",
@@ -243,6 +243,7 @@ const CONNECTION: [&str; 9] = [
     "--namespace",
     "-n",
     "--as-account",
+    "--audience",
 ];
 
 /// The line with the connection flags that stand before the command behind everything else, where the command takes them.

@@ -833,6 +833,15 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
     let on_call = format!("{NAMESPACE}/on-call");
     let asked = plugin(&site, &config, &["pause", &name, "--as-account", &on_call]);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
+    // The token is for dormer alone, and dormer takes none for others.
+    let others = ["--as-account", &on_call, "--audience", "others.example"];
+    let others = [&["get", "machines"][..], &others].concat();
+    let refused = plugin(&site, &config, &others);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(
+        text(&refused.stderr).contains("401") || text(&refused.stderr).contains("token"),
+        "{refused:?}"
+    );
     let story = plugin(
         &site,
         &config,

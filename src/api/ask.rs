@@ -447,7 +447,7 @@ mod tests {
         let file = folder.path().join("audit.log");
         let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
         let homes = RightNamespaces::default();
-        let gate = Gate::new(LoginMode::Nobody, homes, false, &[], Some(audit));
+        let gate = Gate::new(LoginMode::Nobody, homes, false, &[], None, Some(audit));
         let store = Arc::new(MemoryStore::new(dormer_proto::id::Incarnation(1)));
         let ports = Arc::new(Local::new(store, SystemClock));
         let api = crate::Api::over(ports, Arc::default(), None);

@@ -8,6 +8,7 @@ use super::{
 };
 use bytes::Bytes;
 use clap::Args;
+use dormer_views::AUDIENCE;
 use http_body_util::Full;
 use hyper::{Request, Response, header::AUTHORIZATION};
 use k8s_openapi::{
@@ -50,6 +51,14 @@ pub(crate) struct ClusterTarget {
     /// Send requests as this service account, with a token of ten minutes; for kubeconfigs with a client certificate
     #[arg(long, hide_short_help = true, value_name = "NAMESPACE/NAME")]
     pub(crate) as_account: Option<String>,
+    /// With --as-account: the audience of that token, as dormer's own --audience [default: dormer]
+    #[arg(
+        long,
+        hide_short_help = true,
+        requires = "as_account",
+        value_name = "NAME"
+    )]
+    pub(crate) audience: Option<String>,
 }
 
 impl ClusterTarget {
@@ -107,7 +116,10 @@ pub(super) async fn find(
         false => None,
     };
     let token = match &target.as_account {
-        Some(account) if asks => Some(short_token(&client, account, &namespace).await?),
+        Some(account) if asks => {
+            let audience = target.audience.as_deref().unwrap_or(AUDIENCE);
+            Some(short_token(&client, account, &namespace, audience).await?)
+        }
         _ if asks => own_token(&config).await?,
         _ => None,
     };
@@ -282,11 +294,18 @@ async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
         .map(str::to_owned))
 }
 
-/// Short-lived token of a service account. The caller needs the right to create it.
-async fn short_token(client: &Client, account: &str, home: &str) -> Result<String, Failure> {
+/// Short-lived token of a service account, for dormer alone: if it is stolen from dormer, the API server refuses it.
+/// The caller needs the right to create it.
+async fn short_token(
+    client: &Client,
+    account: &str,
+    home: &str,
+    audience: &str,
+) -> Result<String, Failure> {
     let (namespace, name) = account.split_once('/').unwrap_or((home, account));
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec = TokenRequestSpec {
+        audiences: vec![audience.to_owned()],
         expiration_seconds: Some(TOKEN_SECONDS),
         ..TokenRequestSpec::default()
     };
@@ -330,6 +349,7 @@ mod tests {
             context: None,
             namespace: None,
             as_account: None,
+            audience: None,
         };
         let started = Instant::now();
         let error = config(&target).await.expect_err("refused");

@@ -16,7 +16,13 @@ use dormer_workers::{
     payload_keys::PayloadKeys,
 };
 use settings::{JoinSettings, LISTEN};
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 /// Most attempts at once in one process: each holds a connection and some memory.
 const SLOTS_MAX: usize = 4_096;
@@ -91,6 +97,8 @@ pub struct Config {
     pub authentication: Authentication,
     /// Required audience of bearer tokens.
     pub audience: Option<String>,
+    /// The one proxy that may forward a token of its caller's.
+    pub token_proxy: Option<IpAddr>,
     /// How long a granted right is cached.
     pub review_kept_for: Duration,
     /// Bearer token for programs in token mode.
@@ -195,6 +203,7 @@ impl Config {
             listen,
             authentication,
             audience: all.audience,
+            token_proxy: all.token_proxy,
             review_kept_for: review_kept_for(all.review_seconds)?,
             access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
             login_link: all.login_link.unwrap_or_default(),
@@ -487,7 +496,7 @@ fn is_here(place: &str) -> bool {
         _ => place,
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address = bare.parse::<std::net::IpAddr>();
+    let address = bare.parse::<IpAddr>();
     bare.eq_ignore_ascii_case("localhost")
         || address.is_ok_and(|it| it.to_canonical().is_loopback())
 }

@@ -492,7 +492,7 @@ impl Cluster<'_> {
         let keys = &self.config.session_keys;
         Ok(self
             .gate
-            .get_or_init(|| Gate::new(by, homes, secure, keys, audit))
+            .get_or_init(|| Gate::new(by, homes, secure, keys, self.config.token_proxy, audit))
             .clone())
     }
 

@@ -49,8 +49,8 @@ const ON_CALL: [&str; 8] = [
 
 /// A console on the cluster, with an engine and a watcher behind it.
 struct Office {
-    _server: NatsServer,
-    _folder: TempDir,
+    server: NatsServer,
+    folder: TempDir,
     _others: Process,
     console: Process,
     port: u16,
@@ -66,6 +66,44 @@ struct Asked {
     request: String,
     /// On one object, which rules may name.
     object: Option<String>,
+}
+
+/// A process with these roles.
+fn process(
+    server: &NatsServer,
+    folder: &TempDir,
+    roles: &str,
+    kubeconfig: &str,
+    port: u16,
+    authentication: &str,
+) -> Process {
+    let review = REVIEW.as_secs().to_string();
+    let store = server.url();
+    let listen = format!("127.0.0.1:{port}");
+    let name = format!("{roles}-{authentication}");
+    let flags = [
+        ("--role", roles),
+        ("--kubeconfig", kubeconfig),
+        ("--store", store.as_str()),
+        ("--listen", &listen),
+        ("--namespace", HOME),
+        ("--machine-namespace", MACHINES),
+        ("--authentication", authentication),
+        ("--review-seconds", &review),
+        ("--name", &name),
+    ];
+    let flags = flags.into_iter().flat_map(|(flag, value)| [flag, value]);
+    let spec = ProcessSpec {
+        program: env!("CARGO_BIN_EXE_dormer").into(),
+        args: std::iter::once("run")
+            .chain(flags)
+            .map(str::to_owned)
+            .collect(),
+        env: Vec::new(),
+        log: folder.path().join(format!("log-{port}")),
+        folder: None,
+    };
+    Process::start(&spec).expect("dormer starts")
 }
 
 impl Office {
@@ -103,38 +141,7 @@ impl Office {
         let ours = write("console", plane.kubeconfig(&Speaker::Token(ours)));
         let admin = write("admin", plane.kubeconfig(&plane.admin()));
         let run = |roles: &str, kubeconfig: &str, port: u16| {
-            let review = REVIEW.as_secs().to_string();
-            let store = server.url();
-            let listen = format!("127.0.0.1:{port}");
-            let args = [
-                "run",
-                "--role",
-                roles,
-                "--kubeconfig",
-                kubeconfig,
-                "--store",
-                &store,
-                "--listen",
-                &listen,
-                "--namespace",
-                HOME,
-                "--machine-namespace",
-                MACHINES,
-                "--authentication",
-                "cluster",
-                "--review-seconds",
-                &review,
-                "--name",
-                roles,
-            ];
-            let spec = ProcessSpec {
-                program: env!("CARGO_BIN_EXE_dormer").into(),
-                args: args.map(str::to_owned).into(),
-                env: Vec::new(),
-                log: folder.path().join(format!("log-{port}")),
-                folder: None,
-            };
-            Process::start(&spec).expect("dormer starts")
+            process(&server, &folder, roles, kubeconfig, port, "cluster")
         };
         let others = run("engine,watcher", &admin, free_port());
         let mut console = run("console", &ours, port);
@@ -142,8 +149,8 @@ impl Office {
             .await_listening(port, PATIENCE)
             .expect("the console listens");
         Self {
-            _server: server,
-            _folder: folder,
+            server,
+            folder,
             _others: others,
             console,
             port,
@@ -200,13 +207,18 @@ impl Office {
 
     /// The status of an answer, and what of its body came with it.
     fn ask(&self, request: &str, token: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let body = if request.starts_with("POST") {
             r#"{"why": "a test", "to": 1, "payload": "0.0.1"}"#
         } else {
             ""
         };
+        self.ask_at(self.port, request, token, body)
+    }
+
+    /// The same of the console at this port.
+    fn ask_at(&self, port: u16, request: &str, token: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let head = format!(
             "{request} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -359,6 +371,7 @@ async fn rbac_decides_who_may_read_and_who_may_request() {
             asked.request
         );
     }
+    viewer_holds_only_without_reviews(&office, &people[0].1).await;
     rights_end(&office, plane, &people).await;
     tokens_end(&office, plane).await;
     office.console.terminate().expect("it ends");
@@ -413,6 +426,38 @@ async fn people(office: &Office, plane: &'static ControlPlane) -> Vec<Person<'st
         all.push((who, office.token(plane, who).await, may));
     }
     all
+}
+
+/// "Viewer": an action is refused, and leaves no trace in the history. A console beside it that reviews nothing does it.
+async fn viewer_holds_only_without_reviews(office: &Office, viewer: &str) {
+    let port = free_port();
+    let ours = office.folder.path().join("console");
+    let ours = ours.display().to_string();
+    let mut open = process(
+        &office.server,
+        &office.folder,
+        "console",
+        &ours,
+        port,
+        "none",
+    );
+    open.await_listening(port, PATIENCE).expect("it listens");
+    let request = format!("POST /api/v1/machines/{}/actions/hold", office.machine.0);
+    let held = office.ask_at(office.port, &request, viewer, r#"{"why": "with reviews"}"#);
+    assert_eq!(held.0, 403, "{held:?}");
+    await_some("it is done without reviews", PATIENCE, || async {
+        let done = office.ask_at(port, &request, viewer, r#"{"why": "without reviews"}"#);
+        (done.0 < 300).then_some(())
+    })
+    .await;
+    let history = format!("GET /api/v1/machines/{}/history", office.machine.0);
+    let recorded = await_some("the history has it", PATIENCE, || async {
+        let (_, text) = office.ask(&history, viewer);
+        text.contains("without reviews").then_some(text)
+    })
+    .await;
+    assert!(!recorded.contains("\"with reviews"), "{recorded}");
+    open.terminate().expect("it ends");
 }
 
 /// A right that is taken away ends, and so does one that is narrowed to a namespace.
@@ -475,6 +520,14 @@ async fn tokens_end(office: &Office, plane: &'static ControlPlane) {
         office.get("/machines", &for_others),
         401,
         "it was given to another program"
+    );
+    let for_us = made(uid, dormer_views::AUDIENCE);
+    assert_eq!(office.get("/machines", &for_us), 200, "it is for dormer");
+    let client = client(&plane.kubeconfig(&Speaker::Token(for_us))).await;
+    let told = client.apiserver_version().await;
+    assert!(
+        matches!(&told, Err(kube::Error::Api(status)) if status.code == 401),
+        "the API server takes no token that is for dormer: {told:?}"
     );
     let elsewhere = made("another-uid", ISSUER);
     assert_eq!(

@@ -20,6 +20,9 @@ pub mod secret;
 pub mod timeline;
 pub mod timing;
 
+/// Audience of tokens for dormer alone. `kubectl dormer --as-account` asks for it, and no API server takes such a token.
+pub const AUDIENCE: &str = "dormer";
+
 /// Machines that need attention, alone and by cause.
 pub mod problem {
     pub use crate::explain::{

@@ -48,6 +48,8 @@ use std::{
     time::Duration,
 };
 
+/// Header in which a proxy such as OpenShift's oauth-proxy forwards the token of a person who logged in there.
+const FORWARDED_TOKEN: &str = "x-forwarded-access-token";
 /// Longest life of an endless stream. Its reader then reconnects, so that a revoked right takes effect.
 const STREAM_MAX: Duration = Duration::from_secs(300);
 
@@ -81,6 +83,8 @@ pub struct Gate {
     by: LoginMode,
     homes: RightNamespaces,
     sessions: Sessions,
+    /// The one proxy that may forward a token of its caller's.
+    proxy: Option<IpAddr>,
     /// Whether callers connect over TLS.
     secure: bool,
     /// Base URL of the login link, and its file.
@@ -90,17 +94,20 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one.
+    /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one. What a request names in
+    /// [`FORWARDED_TOKEN`] counts if its peer is `proxy`.
     pub fn new(
         by: LoginMode,
         homes: RightNamespaces,
         secure: bool,
         keys: &[String],
+        proxy: Option<IpAddr>,
         audit: Option<Arc<Audit>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             by,
             homes,
+            proxy: proxy.map(|it| it.to_canonical()),
             sessions: Sessions::new(keys, secure),
             secure,
             link: OnceLock::new(),
@@ -112,7 +119,7 @@ impl Gate {
     /// Gate that accepts actions from this machine, and reads from anywhere.
     pub fn loopback() -> Arc<Self> {
         let homes = RightNamespaces::default();
-        Self::new(LoginMode::Loopback, homes, false, &[], None)
+        Self::new(LoginMode::Loopback, homes, false, &[], None, None)
     }
 
     /// Keeps a login link for the console at `url` in `file`, if the mode needs one. Standard error shows the file's
@@ -489,9 +496,10 @@ impl AccessGuard {
     /// Identifies the caller, and notes the name in the request for the history.
     async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<KnownCaller, ApiError> {
         let peer = peer(parts);
-        let (known, behind) = match bearer(&parts.headers).map(str::to_owned) {
-            Some(token) => {
-                parts.extensions.insert(ShownBy("token"));
+        let shown = self.token(parts, reads)?;
+        let (known, behind) = match shown {
+            Some((token, by)) => {
+                parts.extensions.insert(ShownBy(by));
                 (self.gate.known(&token, peer).await?, Some(token))
             }
             None => self.of_session(parts, reads).await?,
@@ -501,6 +509,32 @@ impl AccessGuard {
             parts.extensions.insert(Caller(name));
         }
         Ok(known)
+    }
+
+    /// The token that the caller sends, or that the proxy forwards, and the audit's word for it. The proxy knows the caller
+    /// by a cookie, which browsers send from foreign pages, too: an action has to come from a page of dormer's. A program
+    /// that sends its own token through the proxy names no page.
+    ///
+    /// # Errors
+    /// An action through the proxy from another origin, or from none.
+    fn token(
+        &self,
+        parts: &Parts,
+        reads: bool,
+    ) -> Result<Option<(String, &'static str)>, ApiError> {
+        let headers = &parts.headers;
+        let by_proxy = peer(parts).is_some_and(|it| Some(it.to_canonical()) == self.gate.proxy);
+        let forwarded = headers.get(FORWARDED_TOKEN).filter(|_| by_proxy);
+        let forwarded = forwarded.and_then(|it| it.to_str().ok());
+        let (token, by, without) = match (bearer(headers), forwarded) {
+            (Some(token), _) => (token, "token", WithoutOrigin::Allowed),
+            (None, Some(token)) => (token.trim(), "proxy", WithoutOrigin::Refused),
+            (None, None) => return Ok(None),
+        };
+        if by_proxy && !reads {
+            origin::check(headers, without)?;
+        }
+        Ok(Some((token.to_owned(), by)))
     }
 
     async fn of_session(

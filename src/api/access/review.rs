@@ -5,12 +5,15 @@ use super::{
     right::{GROUP, Object, Right},
 };
 use crate::ApiError;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_profile::sha256_hex;
+use dormer_views::AUDIENCE;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, api::PostParams};
+use serde::Deserialize;
 use std::{
     collections::HashMap,
     fmt::Debug,
@@ -41,7 +44,8 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Client of the API server's reviews, with a cache.
 pub struct Reviews {
     client: Client,
-    audiences: Option<Vec<String>>,
+    /// The audience that tokens must be issued for; `None`: [`AUDIENCE`], or the API server's own.
+    audience: Option<String>,
     /// How long a granted right is cached.
     kept_for: Duration,
     users: Cache<Arc<UserInfo>>,
@@ -75,13 +79,41 @@ impl Drop for Slot<'_> {
     }
 }
 
+/// Whether a token says that it is for this audience. Nothing is believed: the API server verifies the token for the
+/// audience that it is then asked for.
+fn says_audience(token: &str, audience: &str) -> bool {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Audiences {
+        One(String),
+        Several(Vec<String>),
+    }
+    #[derive(Deserialize)]
+    struct Claims {
+        aud: Audiences,
+    }
+    let claims = token.split('.').nth(1).map(|it| URL_SAFE_NO_PAD.decode(it));
+    let Some(Ok(claims)) = claims else {
+        return false;
+    };
+    match serde_json::from_slice(&claims) {
+        Ok(Claims {
+            aud: Audiences::One(one),
+        }) => one == audience,
+        Ok(Claims {
+            aud: Audiences::Several(all),
+        }) => all.iter().any(|one| one == audience),
+        Err(_) => false,
+    }
+}
+
 impl Reviews {
-    /// Reviews by the API server of `client`. With an audience, tokens must be issued for it. A granted right is
-    /// cached for `kept_for`.
+    /// Reviews by the API server of `client`. With an audience, tokens must be issued for it; without, for [`AUDIENCE`]
+    /// or for the API server itself. A granted right is cached for `kept_for`.
     pub fn by(client: Client, audience: Option<String>, kept_for: Duration) -> Self {
         Self {
             client,
-            audiences: audience.map(|one| vec![one]),
+            audience,
             kept_for,
             users: Cache::new(KNOWN_MAX),
             refused: Cache::new(KNOWN_MAX),
@@ -118,9 +150,10 @@ impl Reviews {
             true => (&self.asking, None),
             false => (&self.strangers, Some(self.slot(peer)?)),
         };
+        let wanted = self.wanted(token);
         let spec = TokenReviewSpec {
             token: Some(token.into()),
-            audiences: self.audiences.clone(),
+            audiences: wanted.clone().map(|one| vec![one]),
         };
         let review = TokenReview {
             spec,
@@ -133,11 +166,7 @@ impl Reviews {
         let status = answer.status.unwrap_or_default();
         // An API server that ignores audiences answers without any. The token is then rejected.
         let accepted = status.audiences.unwrap_or_default();
-        let for_us = self
-            .audiences
-            .iter()
-            .flatten()
-            .all(|wanted| accepted.contains(wanted));
+        let for_us = wanted.is_none_or(|wanted| accepted.contains(&wanted));
         let authenticated = status.authenticated == Some(true) && for_us;
         let user = status.user.filter(|_| authenticated).map(Arc::new);
         let long = self.kept_for(user.is_some());
@@ -149,6 +178,12 @@ impl Reviews {
             None => self.refused.put(key, (), long),
         }
         Ok(user)
+    }
+
+    /// Audience that the API server is asked for; `None`: its own.
+    fn wanted(&self, token: &str) -> Option<String> {
+        let own = || says_audience(token, AUDIENCE).then(|| AUDIENCE.to_owned());
+        self.audience.clone().or_else(own)
     }
 
     /// Slot for the review of an unknown token from `peer`.

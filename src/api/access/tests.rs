@@ -28,7 +28,14 @@ fn gate_around(router: Router, secure: bool, audit: Option<Arc<Audit>>) -> (Arc<
     let ports = Local::new(Arc::new(MemoryStore::new(Incarnation(1))), SystemClock);
     let api = Api::over(Arc::new(ports), Arc::<Live>::default(), None);
     let by = LoginMode::Token(Some(TOKEN.into()));
-    let gate = Gate::new(by, RightNamespaces::default(), secure, &[], audit);
+    let gate = Gate::new(
+        by,
+        RightNamespaces::default(),
+        secure,
+        &[],
+        PROXY.parse().ok(),
+        audit,
+    );
     (Arc::clone(&gate), around(router, api, gate))
 }
 
@@ -45,6 +52,84 @@ fn with_token(request: axum::http::request::Builder, token: &str) -> axum::http:
 }
 
 const TOKEN: &str = "a-word-of-enough-letters";
+/// The proxy that may forward tokens.
+const PROXY: &str = "10.0.0.9";
+
+async fn answer_from(
+    router: &Router,
+    peer: &str,
+    request: axum::http::request::Builder,
+) -> Response {
+    let mut request = request.body(Body::empty()).expect("a request");
+    let peer = SocketAddr::new(peer.parse().expect("an address"), 5_000);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let answered = router.clone().oneshot(request).await;
+    answered.expect("an answer")
+}
+
+#[tokio::test]
+async fn one_proxy_forwards_tokens_and_for_actions_from_our_own_pages_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("audit.log");
+    let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+    let (_, router) = behind_a_gate(false, Some(audit));
+    let list = || Request::get("/api/v1/machines");
+    let act = || Request::post("/api/v1/machines/win-1/actions/retry");
+    let carrying = |request: axum::http::request::Builder, token: &str| {
+        request
+            .header(FORWARDED_TOKEN, token)
+            .header(axum::http::header::HOST, "dormer.example")
+    };
+    let from = |request: axum::http::request::Builder, origin: &str| {
+        request.header(axum::http::header::ORIGIN, origin)
+    };
+    let ours = "https://dormer.example";
+    for (what, peer, request, status) in [
+        ("a list", PROXY, carrying(list(), TOKEN), 200),
+        (
+            "the same, mapped",
+            "::ffff:10.0.0.9",
+            carrying(list(), TOKEN),
+            200,
+        ),
+        ("another peer", "10.0.0.7", carrying(list(), TOKEN), 401),
+        ("a wrong token", PROXY, carrying(list(), "wrong"), 401),
+        ("no token", PROXY, carrying(list(), ""), 401),
+        ("our page", PROXY, from(carrying(act(), TOKEN), ours), 200),
+        (
+            "a foreign page",
+            PROXY,
+            from(carrying(act(), TOKEN), "https://other.example"),
+            403,
+        ),
+        ("no page", PROXY, carrying(act(), TOKEN), 403),
+        (
+            "our page by another peer",
+            "10.0.0.7",
+            from(carrying(act(), TOKEN), ours),
+            401,
+        ),
+        (
+            "a program's own token",
+            PROXY,
+            with_token(carrying(act(), "wrong"), TOKEN),
+            200,
+        ),
+        (
+            "a foreign page, by a proxy that forwards in Authorization",
+            PROXY,
+            with_token(from(carrying(act(), TOKEN), "https://other.example"), TOKEN),
+            403,
+        ),
+    ] {
+        let answered = answer_from(&router, peer, request).await;
+        assert_eq!(answered.status().as_u16(), status, "{what}");
+    }
+    let acted = lines(&file);
+    let by_proxy = acted.iter().find(|line| line["by"] == "proxy");
+    let by_proxy = by_proxy.expect("the audit says who showed the token");
+    assert_eq!(by_proxy["from"], PROXY, "{by_proxy}");
+}
 
 #[tokio::test]
 async fn browsers_come_back_over_tls_only_where_there_is_tls_and_a_name_of_its_own() {

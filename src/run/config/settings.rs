@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use dormer_views::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -222,10 +222,16 @@ pub struct Settings {
     #[arg(long, env = "DORMER_AUTHENTICATION", value_enum, value_name = "HOW")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Authentication>,
-    /// With --authentication cluster: the audience that tokens must be issued for [default: the API server's own]
+    /// With --authentication cluster: the audience that tokens must be issued for [default: dormer, or the API
+    /// server's own]
     #[arg(long, env = "DORMER_AUDIENCE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
+    /// Address of the one proxy whose header X-Forwarded-Access-Token counts as its caller's token, such as 127.0.0.1 for
+    /// OpenShift's oauth-proxy in dormer's pod [default: none]
+    #[arg(long, env = "DORMER_TOKEN_PROXY", value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_proxy: Option<IpAddr>,
     /// With --authentication cluster: seconds for which a granted right is cached, at most 300 [default: 30]
     #[arg(long, env = "DORMER_REVIEW_SECONDS", value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -559,7 +565,7 @@ impl Settings {
         over!(self, lower;
             kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
             cluster_api_namespace, canary_namespace, canary_outbound, pool, private_key,
-            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
+            private_key_secret, ssh_port, slots, listen, authentication, audience, token_proxy, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
             history_accept_unkeyed, name, payload_unsigned,
             otlp_endpoint, operator_condition;
             role, payload, payload_key, profile_layer, session_key)
