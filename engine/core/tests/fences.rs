@@ -616,7 +616,6 @@ fn a_request_is_taken_once_and_only_against_the_state_it_names() {
     assert_eq!(world.feed(14, ask("c", 0)).0, Verdict::Taken);
 }
 
-/// A request with this id.
 fn request(id: &str) -> InboxMessageOf<Toy> {
     message(Inbound::Requested(Request {
         id: id.into(),

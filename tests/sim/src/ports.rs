@@ -294,7 +294,7 @@ impl Quarantine for Sim {
             let mut world = self.world();
             let note = |run: &RunId| world.notes.get(run).cloned();
             let notes: Vec<_> = runs.iter().map(note).collect();
-            // Whoever finds the run quarantined may go on from what is there, once it is released.
+            // An engine that finds the run quarantined may go on from what is there, once it is released.
             let engine = self.engine;
             let holds = |note: &QuarantineNote| note.missed.is_none();
             let noted = |run: &RunId| world.notes.get(run).is_some_and(holds);

@@ -24,9 +24,9 @@ pub const FAULTS_OF_LOST_RECORDS: u32 = fault::RECORD_LOST | fault::DIE;
 const FAULTS: u32 = 21;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
-/// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed,
+/// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
 const CACHED_FEW: usize = 3;
-/// or all.
+/// With so many in memory none is shed.
 const CACHED_ALL: usize = toy::RUNS as usize;
 /// Lanes of one engine are fewer.
 const SHARDS_MAX: usize = 8;
