@@ -2,7 +2,7 @@
 //! `deploy/guard.yaml`, and the API server refuses it with them.
 
 use super::{
-    accounts::{apply, guard, home, ours, unguarded},
+    accounts::{apply, canaries, guard, home, ours, unguarded},
     ask::{Ask, CLIENT, Kubelet},
     cluster::{
         CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor,
@@ -25,6 +25,7 @@ const ACCOUNT: Kind = ("", "v1", "ServiceAccount");
 const LEASE: Kind = ("coordination.k8s.io", "v1", "Lease");
 const CLASS: Kind = ("node.k8s.io", "v1", "RuntimeClass");
 const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
+const SERVICE: Kind = ("", "v1", "Service");
 
 /// A write by one of dormer's accounts.
 enum Write {
@@ -413,6 +414,34 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "its own dormer only",
     );
 
+    let ours = json!({"dormer.io/canary-of": "node-1"});
+    for (name, spec, refused) in [
+        (
+            "of-an-address",
+            json!({"type": "NodePort", "selector": ours, "externalIPs": ["192.0.2.1"]}),
+            "no address beside its own",
+        ),
+        (
+            "of-a-balancer",
+            json!({"type": "LoadBalancer", "selector": ours}),
+            "type NodePort only",
+        ),
+        (
+            "of-a-name",
+            json!({"type": "ExternalName", "selector": ours, "externalName": "else.example"}),
+            "type NodePort only",
+        ),
+        (
+            "of-any-pod",
+            json!({"type": "NodePort", "selector": {"app": "web"}}),
+            "leads to a canary only",
+        ),
+    ] {
+        let canaries = canaries(site);
+        let write = Create(service(&canaries, name, spec));
+        add("dormer-worker", SERVICE, &canaries, name, write, refused);
+    }
+
     let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc",
         "metadata": {"name": format!("{site_name}-sandbox")}});
     add(
@@ -444,6 +473,13 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "dormer-watcher only",
     );
     all
+}
+
+/// A Service with a port and this in its spec.
+fn service(namespace: &str, name: &str, mut spec: Value) -> Value {
+    spec["ports"] = json!([{"port": 8_080}]);
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": spec})
 }
 
 impl Attack {
@@ -628,6 +664,19 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
         let done = attack.try_by(by, false).await;
         assert!(refused(&done), "{}: {done:?}", attack.what());
     }
+    // What the worker makes for a canary is no bypass.
+    let canaries = canaries(&held);
+    let spec = json!({"type": "NodePort", "selector": {"dormer.io/canary-of": "node-1"}});
+    let canary = Attack {
+        account: "dormer-worker",
+        kind: SERVICE,
+        write: Create(service(&canaries, "canary-node-1", spec)),
+        namespace: canaries,
+        name: "canary-node-1".into(),
+        refused: "",
+    };
+    let made = canary.try_by(client_of(&clients, canary.account), false);
+    made.await.expect("the Service of a canary");
     let there = held
         .world
         .get(MACHINE, &held.machines, "guarded-linux")
