@@ -476,3 +476,16 @@ fn the_network_of_windows_nodes_fits_the_profile_and_is_off_by_default() {
         assert!(why.contains(missing), "{why}");
     }
 }
+
+/// A pod that ends between the two leaves an address taken, and host-local gives nobody a second one.
+#[test]
+fn kube_proxys_address_goes_back_before_it_is_taken() {
+    let script = include_str!("../deploy/chart/files/windows-network/kube-proxy.ps1");
+    let commands: Vec<&str> = script
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("$env:CNI_COMMAND = "))
+        .collect();
+    assert_eq!(commands, ["'DEL'", "'ADD'"]);
+    let asked = script.matches("$asked | &").count();
+    assert_eq!(asked, commands.len(), "host-local is run for each");
+}

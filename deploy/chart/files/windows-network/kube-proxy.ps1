@@ -13,17 +13,22 @@ $subnet = @($network.Subnets)[0].AddressPrefix
 $folder = 'C:\var\lib\kube-proxy'
 $kept = Join-Path $folder 'source-vip.json'
 New-Item -Force -ItemType Directory -Path $folder | Out-Null
-$vip = if (Test-Path -Path $kept) { Get-Content -Raw -Path $kept | ConvertFrom-Json } else { $null }
+# Without the file, or with half of it, the address is taken again.
+$vip = try { Get-Content -Raw -Path $kept | ConvertFrom-Json } catch { $null }
 if (-not $vip -or $vip.subnet -ne $subnet) {
     $asked = @{
         cniVersion = '0.3.1'; name = $name
         ipam = @{ type = 'host-local'; ranges = @(, @(@{ subnet = $subnet })); dataDir = '/var/lib/cni/networks' }
     } | ConvertTo-Json -Depth 10
-    $env:CNI_COMMAND = 'ADD'
     $env:CNI_CONTAINERID = "kube-proxy-$($subnet.Replace('/', '-'))"
     $env:CNI_NETNS = 'none'
     $env:CNI_IFNAME = 'vip'
     $env:CNI_PATH = $env:CNI_BIN
+    # host-local gives nobody a second address: one that was taken, but not written down, goes back first.
+    $env:CNI_COMMAND = 'DEL'
+    $said = $asked | & "$env:CNI_BIN\host-local.exe" | Out-String
+    if ($LASTEXITCODE -ne 0) { throw "host-local takes no address of ${subnet} back: $said" }
+    $env:CNI_COMMAND = 'ADD'
     $answer = $asked | & "$env:CNI_BIN\host-local.exe" | Out-String | ConvertFrom-Json
     if ($LASTEXITCODE -ne 0) { throw "host-local gives no address of ${subnet}: $($answer.msg)" }
     $vip = @{ subnet = $subnet; ip = $answer.ips[0].address.Split('/')[0] }
