@@ -301,8 +301,21 @@ impl Canary<'_> {
                 "uid": self.node.uid()}]})
     }
 
-    /// Why a pod that is there says nothing about this node and image.
-    fn outdated(&self, pod: &Pod) -> Option<String> {
+    /// Why a canary that is there says nothing about this node and image.
+    fn outdated(&self, canary: &Pod) -> Option<String> {
+        self.pod_outdated(canary).or_else(|| {
+            if canary.labels().get(OF_NODE) != self.node.uid().as_ref() {
+                Some("its Service would not find it: an earlier dormer made it".to_owned())
+            } else if self.tries_another(canary) {
+                Some("another address outside of the cluster is to be reached".to_owned())
+            } else {
+                None
+            }
+        })
+    }
+
+    /// The same of what holds for a peer, too.
+    fn pod_outdated(&self, pod: &Pod) -> Option<String> {
         let status = pod.status.as_ref();
         let phase = status
             .and_then(|it| it.phase.as_deref())
@@ -322,8 +335,6 @@ impl Canary<'_> {
             Some("it was for an earlier Node of this name".to_owned())
         } else if images.any(|image| image != Some(self.image)) {
             Some("the payload names another image".to_owned())
-        } else if self.tries_another(pod) {
-            Some("another address outside of the cluster is to be reached".to_owned())
         } else if phase == "Failed" {
             Some(format!("it failed: {message}"))
         } else {
@@ -331,11 +342,8 @@ impl Canary<'_> {
         }
     }
 
-    /// Whether the canary was made for another address outside of the cluster. A peer has none.
+    /// Whether the canary was made for another address outside of the cluster.
     fn tries_another(&self, pod: &Pod) -> bool {
-        if !pod.labels().contains_key(OF_NODE) {
-            return false;
-        }
         let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
         let mut containers = containers.unwrap_or_default().iter();
         let outbound = containers.find(|it| it.name == OUTBOUND);
@@ -345,7 +353,7 @@ impl Canary<'_> {
 
     fn peer_outdated(&self, peer: &Pod, canary: &Pod, node: &str) -> Option<String> {
         match peer.annotations().get(REACHES) == Some(&reaches(canary, node)) {
-            true => self.outdated(peer),
+            true => self.pod_outdated(peer),
             false => Some("it reaches for an earlier canary".to_owned()),
         }
     }

@@ -184,7 +184,16 @@ fn a_pod_of_another_node_image_or_canary_is_made_again() {
     };
     assert_eq!(changed(&|_| ()), None);
     type Change<'a> = &'a dyn Fn(&mut Value);
-    let again: [(Change<'_>, &str); 5] = [
+    let again: [(Change<'_>, &str); 7] = [
+        // A build before the Services labelled no canary.
+        (
+            &|pod| pod["metadata"]["labels"] = json!({}),
+            "its Service would not find it",
+        ),
+        (
+            &|pod| pod["metadata"]["labels"][OF_NODE] = "node-0".into(),
+            "its Service would not find it",
+        ),
         (
             &|pod| pod["spec"]["containers"][3]["args"][1] = "else.example:443".into(),
             "another address",
