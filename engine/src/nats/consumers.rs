@@ -6,6 +6,7 @@ use async_nats::jetstream::{
     consumer::{self, AckPolicy, PullConsumer, pull},
     stream::{ConsumerError, ConsumerErrorKind},
 };
+use dormer_proto::subject::Names;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
 
@@ -80,7 +81,7 @@ impl ConsumerMaker {
             }
             Ok(Err(error)) => {
                 tracing::debug!(stream, name, %error, "no consumer");
-                if is_taken(&error) {
+                if is_taken(&link.names, stream, &error) {
                     delete_shared_consumer(link).await;
                 }
             }
@@ -166,10 +167,12 @@ fn differs(now: &consumer::Info, made: &consumer::Info) -> bool {
     differs
 }
 
-/// Whether another consumer reads the same messages: that of builds that read all partitions with one.
-fn is_taken(error: &ConsumerError) -> bool {
+/// Whether the consumer of builds that read all partitions with one reads the same messages. In another stream the
+/// consumer in the way is somebody else's.
+fn is_taken(names: &Names, stream: &str, error: &ConsumerError) -> bool {
+    let inbox = stream == names.inbox_stream();
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
-        if matches!(error.error_code(),
+        if inbox && matches!(error.error_code(),
             ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE | ErrorCode::CONSUMER_WQ_MULTIPLE_UNFILTERED))
 }
 
@@ -206,4 +209,26 @@ pub(super) async fn delete_shared_consumer(link: &Link) {
     let stream = link.names.inbox_stream();
     let deleted = link.js.delete_consumer_from_stream(CONSUMER, &stream).await;
     tracing::debug!(gone = deleted.is_ok(), "the consumer of all partitions");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_that_reads_timers_costs_the_inbox_none() {
+        let names = Names::default();
+        let refused = |code: u64| {
+            let error =
+                serde_json::json!({"code": 400, "err_code": code, "description": "refused"});
+            let error = serde_json::from_value(error).expect("an error of the server");
+            ConsumerError::new(ConsumerErrorKind::JetStream(error))
+        };
+        let taken = |stream: &str, code: u64| is_taken(&names, stream, &refused(code));
+        for code in [10_099, 10_100] {
+            assert!(taken(&names.inbox_stream(), code), "{code}");
+            assert!(!taken(&names.alarm_stream(), code), "{code}");
+        }
+        assert!(!taken(&names.inbox_stream(), 10_005), "no peers");
+    }
 }
