@@ -328,6 +328,12 @@ fn replaced_already(state: &machine_run::State) -> Option<String> {
         .then(|| "its replacement is already accepted, and waits for the rollout's lease".into())
 }
 
+/// Kind of the object that stands for the machine.
+fn kind(state: &machine_run::State) -> &'static str {
+    let api = state.machine.as_ref().map(|it| it.machine.api);
+    api.unwrap_or_default().kind()
+}
+
 /// Why a drain or a replacement comes too late: the Machine is being deleted, and Kubernetes takes no deletionTimestamp back.
 fn deleted_already(state: &machine_run::State) -> Option<String> {
     let phase = state.phase.id();
@@ -339,17 +345,13 @@ fn deleted_already(state: &machine_run::State) -> Option<String> {
             | MachinePhase::ClosingGone
             | MachinePhase::ReplacementWait
     );
+    let object = kind(state);
     if state.machine_gone {
         return Some(format!(
-            "too late: its Machine is already deleted ({})",
+            "too late: its {object} is already deleted ({})",
             phase.text()
         ));
     }
-    let object = if state.own_host() {
-        "WindowsHost"
-    } else {
-        "Machine"
-    };
     (deleting || gone).then(|| {
         format!(
             "too late: its {object} is already being deleted, and dormer drains it before it goes ({})",
@@ -472,11 +474,16 @@ fn no_abort(state: &machine_run::State) -> String {
         state.under_lease.filter(|_| state.lease.token().is_some()),
     ) {
         (MachinePhase::Vanishing | MachinePhase::ReplacementWait, _) => {
-            return "too late: its Machine is already deleted; the upgrade ends when the machine in its place serves"
-                .into();
+            return format!(
+                "too late: its {} is already deleted; the upgrade ends when the machine in its place serves",
+                kind(state)
+            );
         }
         (MachinePhase::Leaving | MachinePhase::ClosingGone, _) => {
-            return "too late: its Machine is already deleted, and cannot be kept".into();
+            return format!(
+                "too late: its {} is already deleted, and cannot be kept",
+                kind(state)
+            );
         }
         (MachinePhase::Undoing, _) => return "its upgrade is already being given up".into(),
         (_, Some(ChangeStrategy::InPlace)) => "too late: its host is already torn down",
@@ -502,6 +509,7 @@ mod tests {
     use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey};
     use dormer_proto::{
         id::{Attempt, LeaseToken, Seq, Sum},
+        machine::{MachineApi, MachineRef},
         message::Failure,
     };
     use dormer_workflows::machine::{Change, Lease, Phase, State as Machine};
@@ -612,6 +620,34 @@ mod tests {
             going.starts_with("too late: its Machine is already being deleted"),
             "{going}"
         );
+    }
+
+    #[test]
+    fn a_byoh_host_is_named_by_its_own_kind() {
+        let state = |machine_gone: bool, phase: Phase| Machine {
+            machine: Some(machine::MachineFact {
+                machine: MachineRef {
+                    api: MachineApi::Host,
+                    ..MachineRef::default()
+                },
+                deleting: true,
+                ..machine::MachineFact::default()
+            }),
+            machine_gone,
+            phase,
+            ..Machine::default()
+        };
+        for why in [
+            refused_of(state(true, Phase::ClosingGone), machine::Signal::Drain).unwrap_or_default(),
+            refused_of(state(false, Phase::Serving), machine::Signal::Drain).unwrap_or_default(),
+            no_abort(&state(true, Phase::ClosingGone)),
+            no_abort(&state(true, Phase::Vanishing)),
+        ] {
+            assert!(
+                why.starts_with("too late: its WindowsHost is already"),
+                "{why}"
+            );
+        }
     }
 
     #[test]
