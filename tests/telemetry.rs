@@ -528,6 +528,12 @@ fn hold_log(site: &Site, collector: &Collector) {
         }
         let run = text(&line, "run").to_owned();
         let seq = line["seq"].as_u64().expect("a seq");
+        // People on call know the names of machines, and no UIDs.
+        let named = line["machine"].is_string() || seq == 1 || !run.starts_with("machine/");
+        assert!(named, "{line}");
+        let from = line["from"].as_str().unwrap_or("Failed");
+        let waits = line["state"] == "Failed" && from != "Failed";
+        assert_eq!(line["level"] == "WARN", waits, "{line}");
         assert!(records.insert((run.clone(), seq)), "{run} {seq} twice");
         assert!(
             line["state"].is_string() && line["events"].as_u64().is_some(),

@@ -18,6 +18,22 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time within which repeated signals count as one.
 const ECHO: Duration = Duration::from_secs(1);
 
+/// Error where neither a kubeconfig nor a pod's account can be used. What is only missing needs none of the library's
+/// words about both.
+fn nothing_found(why: &str) -> anyhow::Error {
+    let missing = ["No such file", "not found"]
+        .iter()
+        .any(|it| why.contains(it));
+    let why = if missing {
+        String::new()
+    } else {
+        format!(" ({why})")
+    };
+    anyhow::anyhow!(
+        "no cluster is configured{why}: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account"
+    )
+}
+
 /// Client of the Kubernetes API, from the configuration.
 ///
 /// # Errors
@@ -35,10 +51,9 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
             kube::Config::from_custom_kubeconfig(file, &options).await?
         }
         None if config.context.is_some() => kube::Config::from_kubeconfig(&options).await?,
-        None => kube::Config::infer().await.context(
-            "no cluster is configured: give --kubeconfig, set KUBECONFIG, or run in a pod with a \
-             service account",
-        )?,
+        None => kube::Config::infer()
+            .await
+            .map_err(|why| nothing_found(&why.to_string()))?,
     };
     let mut found = found;
     // The engine and the watcher retry. A client that retries by itself would hide failures.

@@ -5,10 +5,14 @@ use crate::{
     transition::{AttemptEnd, StateBefore},
 };
 use dormer_engine_core::{Record, Workflow};
-use dormer_proto::code;
+use dormer_proto::{
+    code,
+    phase::{Listed as _, MachineState},
+};
 use dormer_workflows::Dormer;
 
-/// Writes a transition as one log line. It lists the tasks and attempts that ended, separated by commas.
+/// Writes a transition as one log line, as a warning where the machine has failed. It lists the tasks and attempts that
+/// ended, separated by commas, and names the machine as people do: the run has its UID only.
 pub(crate) fn log(before: Option<&StateBefore>, record: &Record<Dormer>) {
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
@@ -30,9 +34,22 @@ pub(crate) fn log(before: Option<&StateBefore>, record: &Record<Dormer>) {
     let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
     let outcome = (!outcomes.is_empty()).then(|| outcomes.join(","));
     let trace = trace_of_record(record).map(|trace| trace.to_string());
-    tracing::info!(
-        run = %run.id, seq = run.seq.0, state = Dormer::label(&run.state),
-        from = before.map(StateBefore::state), events = record.events.len(), task = list(&tasks),
-        attempt = list(&attempts), outcome, trace, "transition"
-    );
+    let machine = run.state.machine().and_then(|it| it.machine.as_ref());
+    let machine = machine.map(|it| it.machine.name.as_str());
+    let state = Dormer::label(&run.state);
+    let from = before.map(StateBefore::state);
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                machine, run = %run.id, seq = run.seq.0, state, from, events = record.events.len(),
+                task = list(&tasks), attempt = list(&attempts), outcome, trace, "transition"
+            )
+        };
+    }
+    let failed = MachineState::Failed.id();
+    if state == failed && from.is_some_and(|from| from != failed) {
+        line!(warn);
+    } else {
+        line!(info);
+    }
 }
