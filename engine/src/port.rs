@@ -345,7 +345,7 @@ pub struct QuarantineNote {
     /// Time of the release. An engine removes a released note once what was outstanding has been carried out again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Timestamp>,
-    /// Last record of a run that is only in doubt. Engines do not leave it alone yet, and nobody is told: the answer may
+    /// Last record of a run that is only in doubt. Engines do not leave it alone yet, and report nothing: the answer may
     /// have been a deposed leader's. The note is for an engine that begins meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<MissedRecord>,

@@ -314,7 +314,7 @@ async fn a_consumer_of_an_earlier_build_that_comes_late_keeps_no_partition() {
     reader.end().await;
 }
 
-/// While it listens for others an engine stands by for every partition, and is served as nobody else asks. It takes 0.15 s on
+/// While it listens for others an engine stands by for every partition, and is served as no other asks. It takes 0.15 s on
 /// two processors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_begins_alone_reads_each_partition_before_it_waits_for_anything() {

@@ -54,7 +54,7 @@ async fn a_host_that_joins_takes_another_machines_name_only_with_one_token_for_a
 }
 
 /// After it joined: the token that it joined by reads every certificate request, and asks for more. It ends when the Node is
-/// marked, and stays where nobody marks it.
+/// marked, and not before.
 #[tokio::test]
 async fn a_host_that_has_joined_uses_its_token_only_until_its_node_is_marked() {
     let by = ByAccount::new(Site::new(plane!(), "tokenkept").await).await;

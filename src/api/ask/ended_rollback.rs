@@ -117,7 +117,7 @@ mod tests {
             ..shown("10.8.0", "11.0.0", "ann")
         };
         assert!(ends(&sent_before, &run), "a repeat is confirmed");
-        // Nobody has written the next one into the pool's status yet.
+        // The next one is not in the pool's status yet.
         let next = Rollback {
             from: "10.9.0".into(),
             to: "10.8.0".into(),
