@@ -168,7 +168,7 @@ async fn a_machine_joins_by_a_token_of_the_account_that_was_made_for_it() {
         id_of(&token_of(site, &by.worker, &first).await)
     );
 
-    // A neighbour's token, and one that somebody else had made for the account.
+    // A neighbour's token, and one of the account that was made for no machine.
     let not_made = "a token that was not made for this machine";
     let why = by.judged(&theirs, "byaccount-theirs", &first).await;
     assert!(

@@ -123,7 +123,7 @@ impl<'a> KeptConsumer<'a> {
         self.known.as_ref()
     }
 
-    /// Follows the end of a pull. The server may refuse each request because somebody edited the consumer.
+    /// Follows the end of a pull. The server may refuse each request because the consumer was edited.
     pub(super) async fn ended(&mut self, end: PullEnd) {
         if end.without_consumer {
             self.known = None;
@@ -143,7 +143,7 @@ impl<'a> KeptConsumer<'a> {
     }
 }
 
-/// Whether somebody deleted or edited a consumer since it was made. `false` without an answer. A pause is an operator's
+/// Whether a consumer was deleted or edited since it was made. `false` without an answer. A pause is an operator's
 /// own, and ends by itself.
 pub(super) async fn is_changed(consumer: &PullConsumer) -> bool {
     use jetstream::context::ConsumerInfoErrorKind::{NoResponders, Request, TimedOut};
@@ -168,7 +168,7 @@ fn differs(now: &consumer::Info, made: &consumer::Info) -> bool {
 }
 
 /// Whether the consumer of builds that read all partitions with one reads the same messages. In another stream the
-/// consumer in the way is somebody else's.
+/// consumer in the way is another program's.
 fn is_taken(names: &Names, stream: &str, error: &ConsumerError) -> bool {
     let inbox = stream == names.inbox_stream();
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
