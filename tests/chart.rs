@@ -477,7 +477,7 @@ fn the_network_of_windows_nodes_fits_the_profile_and_is_off_by_default() {
     }
 }
 
-/// A pod that ends between the two leaves an address taken, and host-local gives nobody a second one.
+/// A pod that ends between the two leaves an address taken, and host-local gives no second one.
 #[test]
 fn kube_proxys_address_goes_back_before_it_is_taken() {
     let script = include_str!("../deploy/chart/files/windows-network/kube-proxy.ps1");

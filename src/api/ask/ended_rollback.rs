@@ -28,7 +28,7 @@ impl Body {
         };
         let shown = views::pool(run).and_then(|pool| pool.overridden);
         let same = |to: &String| *to == in_force.to;
-        // One that does not get into the pool's settings is shown nowhere, and can be ended all the same.
+        // One that does not get into the pool's settings is shown nowhere, and can still be ended.
         let hangs = now.since_ms(in_force.at) > ACCEPTED_WITHIN_MS;
         if shown.as_ref() == Some(seen) && (hangs || self.payload.as_ref().is_none_or(same)) {
             return Ok(());
