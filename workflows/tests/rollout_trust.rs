@@ -190,6 +190,27 @@ fn a_replacement_that_is_replaced_before_it_served_keeps_the_halt() {
     assert_eq!(taken[0].uid.to_string(), "r@20");
 }
 
+/// Each of these ends the vacancy of the one before, so a vacant slot over the limit does not stand in its way.
+#[test]
+fn a_second_replacement_that_failed_can_be_replaced_too() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.limit(MaxUnavailable::Count(1));
+    pool.request("a");
+    pool.replace("a", 1, 10);
+    let failed = |at| MemberReport {
+        failed: true,
+        ..coming(at)
+    };
+    pool.member("r@20", failed(20))
+        .request_as("r@20", failed(20));
+    pool.replace("r@20", 2, 30);
+    pool.member("s@40", failed(40))
+        .request_as("s@40", failed(40));
+    let taken: Vec<_> = pool.state.slots.iter().filter(|it| !it.vacant).collect();
+    assert_eq!(taken.len(), 1, "{}", pool.text);
+    assert_eq!(taken[0].uid.to_string(), "s@40", "{}", pool.text);
+}
+
 /// A holder whose token is superseded again and again has no precedence, unless dormer itself began there.
 #[test]
 fn others_have_their_turn_beside_a_machine_that_returns_its_lease() {

@@ -1,7 +1,8 @@
-//! Pods that came to a node after its drain began because they tolerate the cordon: evicted, they would come back for
-//! ever. The drain does not wait for them. A pod that does not tolerate it is evicted however late it came: the scheduler
-//! bound it before the cordon, or during a moment without one, and it does not come back. Only the API server's own times separate them from earlier pods: the first pass over the cordoned Node writes
-//! on the Node when the newest of its pods was created (docs/field-notes.md, Evictions).
+//! Pods that came to a node after its drain began because they tolerate the cordon, or because their creator named the
+//! node: evicted, they would come back for ever. The drain does not wait for them. Any other pod is evicted however late it
+//! came: the scheduler bound it before the cordon, or during a moment without one, and it does not come back. Only the API
+//! server's own times separate them from earlier pods: the first pass over the cordoned Node writes on the Node when the
+//! newest of its pods was created (docs/field-notes.md, Evictions).
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
 use dormer_proto::message::Failure;
@@ -24,7 +25,15 @@ fn newest_before(node: &Node) -> Option<Timestamp> {
 pub(super) fn came_later(node: &Node, pod: &Pod) -> bool {
     let created = pod.metadata.creation_timestamp.as_ref();
     let later = newest_before(node).is_some_and(|newest| created.is_some_and(|at| at.0 > newest));
-    later && tolerates_the_cordon(pod)
+    later && (tolerates_the_cordon(pod) || names_its_node(pod))
+}
+
+/// Whether its creator named the node: no scheduler looked at the cordon, and the next pod would come back likewise. A
+/// scheduler's binding leaves no entry among the managed fields, and a creator's own field does.
+fn names_its_node(pod: &Pod) -> bool {
+    let managed = pod.metadata.managed_fields.iter().flatten();
+    let mut fields = managed.filter_map(|entry| entry.fields_v1.as_ref());
+    fields.any(|fields| fields.0.pointer("/f:spec/f:nodeName").is_some())
 }
 
 /// Why a drain does not wait for it.
@@ -34,8 +43,13 @@ pub(super) fn reason(pod: &Pod) -> String {
         .iter()
         .find(|it| it.controller == Some(true));
     let owner = owner.map(|it| format!(", and {} {} makes it again", it.kind, it.name));
+    let how = if tolerates_the_cordon(pod) {
+        "it tolerates the cordon"
+    } else {
+        "its spec names this node"
+    };
     format!(
-        "it came after the drain began: it tolerates the cordon{}; it is not evicted, and ends with the node",
+        "it came after the drain began: {how}{}; it is not evicted, and ends with the node",
         owner.unwrap_or_default()
     )
 }
@@ -129,6 +143,22 @@ mod tests {
                 "{tolerations}"
             );
         }
+    }
+
+    /// The next pod of its controller would name the node again.
+    #[test]
+    fn what_names_its_node_is_left_out() {
+        let drains = node(true, Some("2026-01-01T00:00:05Z"));
+        let mut late = pod("2026-01-01T00:10:00Z", json!([]));
+        let by = |fields: Value| {
+            let entry = json!([{"manager": "it", "operation": "Update", "fieldsV1": fields}]);
+            serde_json::from_value(entry).expect("managed fields")
+        };
+        late.metadata.managed_fields = by(json!({"f:spec": {"f:containers": {}}}));
+        assert!(!came_later(&drains, &late), "a scheduler bound it");
+        late.metadata.managed_fields = by(json!({"f:spec": {"f:nodeName": {}}}));
+        assert!(came_later(&drains, &late));
+        assert!(reason(&late).contains("its spec names this node"));
     }
 
     #[test]

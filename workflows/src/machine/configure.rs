@@ -266,7 +266,7 @@ impl ConfigurePhase {
             Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
             // Pods may run there. A version that passes its checks is finished first, and the newest one takes the way of
             // every change; one that does not pass them waits for the lease as it is.
-            Self::Marking if retarget && draft.s.pods_before_service() && fails_checks(draft) => {
+            Self::Marking if retarget && draft.may_want_version() && fails_checks(draft) => {
                 draft.cancel_tasks();
                 draft.want_version();
             }
@@ -339,7 +339,7 @@ fn converge_host(draft: &mut Draft<'_>) {
 
 /// Whether the version in progress comes before anything newer: it was planned as a restart without a drain, or a
 /// person approved it.
-fn finishes_first(draft: &Draft<'_>) -> bool {
+pub(super) fn finishes_first(draft: &Draft<'_>) -> bool {
     let restart = draft.s.under_lease == Some(ChangeStrategy::Restart);
     let unapproved = !draft.s.first_bring_up() && draft.s.needs_approval();
     restart || unapproved
@@ -417,7 +417,7 @@ fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
     match code {
         None => marked(draft),
         // It is not what is wanted any more.
-        Some(_) if draft.s.retargeted() && draft.s.pods_before_service() => draft.want_version(),
+        Some(_) if draft.s.retargeted() && draft.may_want_version() => draft.want_version(),
         Some(code) if at.since_ms(since) >= policy::NODE_CHECKS_MAX => {
             draft.lasting(
                 code,

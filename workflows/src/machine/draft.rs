@@ -251,6 +251,12 @@ impl<'a> Draft<'a> {
         self.s.paused.is_some() || self.s.held.is_some() || self.s.ignored()
     }
 
+    /// Whether a machine that never served may ask for the lease to another version: it rests for no person, and nothing
+    /// bars that version.
+    pub(super) fn may_want_version(&self) -> bool {
+        self.s.pods_before_service() && !self.rests() && self.s.barred().is_none()
+    }
+
     /// A serving node is never disturbed without the lease, however the run enters a phase (a reset, a retry, a new
     /// version in the middle of a step). The run compares the host instead, and changes what differs in the
     /// ordinary way.
@@ -284,7 +290,6 @@ impl<'a> Draft<'a> {
     pub(super) fn fail(&mut self, failure: Failure) {
         let from = Box::new(self.s.phase.clone());
         self.enter(Phase::Failed { from, failure });
-        self.try_again_later();
         if self.s.leased_request == Some(LeasedRequest::Recreate) && !self.s.left_alone() {
             self.is_asked(Request::Leased);
         }

@@ -2,6 +2,7 @@
 //! failed once there is a reason. A machine that is gone never continues.
 
 use super::{
+    configure::finishes_first,
     draft::Draft,
     drain::undo,
     input::{PhaseObservation, Request},
@@ -20,7 +21,7 @@ pub(super) enum EndedPhase {
 impl EndedPhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
-            Self::Failed { .. } => {}
+            Self::Failed { .. } => draft.try_again_later(),
             Self::Gone => draft.push(Command::Complete),
         }
     }
@@ -64,7 +65,9 @@ impl EndedPhase {
             (Self::Failed { .. }, PhaseObservation::Pool { retarget: true, .. })
                 if draft.s.pods_before_service() =>
             {
-                draft.want_version();
+                if draft.may_want_version() {
+                    draft.want_version();
+                }
             }
             // Another address, boot or version than the one that it failed with: it may work now.
             (
@@ -161,6 +164,12 @@ impl EndedPhase {
                 Request::Abort { by },
             ) => undo(draft, &by),
             (Self::Failed { .. }, Request::Abort { .. }) => {}
+            // Another version was published during the hold.
+            (Self::Failed { .. }, Request::Resume { .. })
+                if draft.s.retargeted() && draft.may_want_version() =>
+            {
+                draft.want_version();
+            }
             // Its timer may have come due during the pause.
             (Self::Failed { .. }, Request::Resume { paused: true }) => draft.try_again_later(),
             // Only a retry continues it; a lease that is granted is kept until then.
@@ -217,6 +226,15 @@ impl Draft<'_> {
             return self.give_back();
         }
         match phase {
+            // The step belongs to a version that is no longer wanted.
+            Phase::ConvergingNode | Phase::ReadyWait | Phase::Soaking | Phase::Marking
+                if self.s.retargeted()
+                    && !self.s.protected()
+                    && !self.s.pods_before_service()
+                    && !finishes_first(self) =>
+            {
+                self.enter(Phase::ConvergingHost { rebooted: false });
+            }
             // A removal that failed would have requested the lease by itself.
             Phase::Leaving => {
                 self.push(Command::CancelTimer(Timer::Again));

@@ -238,8 +238,8 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     if draft.s.comes_up() && !open {
         // Its Node came during a bring-up, whose checks it has not passed.
         return match found.class {
-            None => draft.enter(Phase::ReadyWait),
-            Some(_) => draft.want_version(),
+            Some(_) if draft.may_want_version() => draft.want_version(),
+            Some(_) | None => draft.enter(Phase::ReadyWait),
         };
     }
     let facts = draft.s.host.facts.as_ref();

@@ -286,7 +286,10 @@ impl ServePhase {
             Self::Serving => draft.consider(),
             // It has nothing to compare yet, and gets the version that is desired when its turn comes.
             Self::ApprovalWait(change) | Self::OwnerWait(change) if draft.s.first_bring_up() => {
-                draft.want(change);
+                match draft.s.leased_request {
+                    Some(_) => draft.want(change),
+                    None => draft.want_version(),
+                }
             }
             Self::LeaseWait(_) if draft.s.first_bring_up() => {}
             // The comparison and the method of the change may be outdated.

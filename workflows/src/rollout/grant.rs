@@ -84,7 +84,11 @@ impl State {
         }
         // While another operation changes the cluster, only machines that do not serve are repaired, as over the limit.
         let over = self.unavailable() >= limit || self.waits_for_cluster().is_some();
-        let repairs = self.slots.iter().filter(|slot| slot.over_limit).count();
+        // A machine that never served ends the vacancy for which a slot waits, so that slot does not stand in its way.
+        let repairs = |m: &Member| {
+            let counts = |slot: &&Slot| slot.over_limit && (m.is(Flag::HadNode) || !slot.vacant);
+            self.slots.iter().filter(counts).count()
+        };
         let most = self.settings.and_then(|settings| settings.max_repairs);
         let most = most.map_or(REPAIRS_MAX, |most| most as usize);
         let failures = self.failures();
@@ -96,7 +100,7 @@ impl State {
             // A person who requests this machine overrides the finding.
             let held = finding && !m.is(Flag::RequestedByPerson);
             // An upgrade that has begun is finished: dormer has already taken its node out of service.
-            let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
+            let repaired = m.is(Flag::Open) || (m.repairable() && repairs(m) < most);
             let room = !over || repaired;
             first && self.may_go(uid) && !halted && !held && room && !self.kept_by_a_person(m)
         };

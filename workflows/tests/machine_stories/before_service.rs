@@ -258,6 +258,28 @@ fn a_version_that_was_overtaken_before_its_checks_failed_is_not_checked_for_long
     );
 }
 
+/// A person who keeps it as it is, is obeyed there as well, and the newest version is asked for afterwards.
+#[test]
+fn a_hold_keeps_a_version_that_fails_its_checks() {
+    let waits = |story: &Story| matches!(story.state.phase, Phase::LeaseWait(_));
+    let mut story = up_to_ready(checking("v1"));
+    fails_its_checks(&mut story);
+    story
+        .person(Signal::Hold)
+        .feed("v2 is wanted", pool_is(checking("v2")));
+    assert!(failed(&story), "{}", story.text);
+    story.person(Signal::Resume);
+    assert!(waits(&story), "{}", story.text);
+
+    let mut story = up_to_ready(checking("v1"));
+    story
+        .person(Signal::Hold)
+        .feed("v2 is wanted", pool_is(checking("v2")))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail());
+    assert!(!waits(&story), "{}", story.text);
+}
+
 #[test]
 fn an_approval_is_needed_there_as_well() {
     let manual = |version| PoolSettings {
