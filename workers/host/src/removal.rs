@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dormer_profile::{
     answer::{FailureCode, ItemState},
-    document::Document,
+    document::{ChangeClass, Document},
     item::ItemKind,
 };
 
@@ -25,13 +25,16 @@ use crate::{
 /// Folders that a node fills, besides ours: deleted when the host leaves for good.
 const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", CNI];
 
+/// Rank of a network: this and what has a smaller one may be in use by pods.
+const NETWORK: u32 = 3;
+
 /// In this order things go: what uses a thing before the thing.
 fn rank(made: &Made) -> u32 {
     match made {
         Made::Service { .. } => 0,
         Made::Lingering { .. } => 1,
         Made::Endpoint { .. } => 2,
-        Made::Network { .. } => 3,
+        Made::Network { .. } => NETWORK,
         Made::Disabled { .. } => 4,
         Made::Firewall { .. }
         | Made::Exclusion { .. }
@@ -94,8 +97,8 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
     run.save_inventory().await
 }
 
-/// What the inventory has of this section and the document does not: removed, or restored, once everything that is wanted
-/// is there.
+/// Removes, or restores, what the document does not have any more, once everything that is wanted is there. A plan only
+/// reports it.
 pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Document) -> Result<()> {
     let mut wanted: Vec<Made> = Vec::new();
     let kept = document.kept.iter().map(|path| Made::File {
@@ -197,7 +200,8 @@ pub(crate) async fn of_others<H: Host>(run: &mut Run<H>) -> Result<()> {
     Ok(())
 }
 
-/// Takes things away; the ids of those that stay because others use them.
+/// Takes things away; the ids of those that stay because others use them. A plan reports them: what pods use takes a
+/// drain, as a service is stopped with all that depend on it.
 async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<String>> {
     let mut stays = BTreeSet::new();
     let entries = in_order(entries);
@@ -220,6 +224,15 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<
     let mut orphans = !programs.is_empty();
     for made in entries {
         let id = made.id();
+        if !run.apply {
+            run.least_change_class = Some(if rank(&made) <= NETWORK {
+                ChangeClass::Drain
+            } else {
+                ChangeClass::Live
+            });
+            run.report_item(&id, ItemState::Differs, "is no longer wanted");
+            continue;
+        }
         run.host.about(&id);
         // Containers are deleted while containerd still runs; then containerd is removed.
         if matches!(&made, Made::Service { name } if same(name, "containerd")) {

@@ -188,14 +188,13 @@ impl<H: Host> Run<H> {
             }
         }
         self.host.about("");
-        if !self.apply {
-            return Ok(());
-        }
-        if self.clean() {
+        if self.apply && self.clean() {
             self.assert_files_stay(document).await?;
         }
-        if self.clean() && self.waiting.is_empty() {
+        if !self.apply || self.clean() && self.waiting.is_empty() {
             removal::no_longer_wanted(self, document).await?;
+        }
+        if self.apply && self.clean() && self.waiting.is_empty() {
             boot_run::remember(self, document).await?;
             leftovers::uploads(self, document).await;
             leftovers::programs(self).await?;

@@ -4,7 +4,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_host::ops::{Exclusions, ServiceSettings, Start};
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
-    document::Document,
+    document::{ChangeClass, Document},
+    drift::differences,
     invocation::Mode as Asked,
     item::{
         Certificate, DefenderExclusion, DisabledService, Firewall, HnsCreate, HnsEndpoint,
@@ -227,4 +228,36 @@ fn addresses_of_an_earlier_node_are_free_again_once_nobody_uses_them() {
     leftover(&mut host);
     assert_converged(&apply(&mut host, &node("v2")));
     assert!(host.file(address).is_some(), "the node's own");
+}
+
+/// A layer drops a service, a process or a firewall rule: a plan says so, with the class of what that disturbs.
+#[test]
+fn a_plan_names_what_the_document_has_no_longer() {
+    let mut host = converged();
+    let all = one_of_each();
+    for (dropped, id, class) in [
+        ("service:agent", "service:agent", ChangeClass::Drain),
+        ("lingering", "lingering:agent-child", ChangeClass::Drain),
+        (
+            "firewall:dormer-kubelet",
+            "firewall:dormer-kubelet",
+            ChangeClass::Live,
+        ),
+    ] {
+        let mut less = all.clone();
+        less.version = format!("without {dropped}");
+        less.items.retain(|item| item.id != dropped);
+        assert_eq!(less.items.len() + 1, all.items.len(), "{dropped}");
+        let planned = plan(&mut host, &less);
+        let found = differences(&less, &planned);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.id.as_str(), one.change, one.detail.as_str()))
+            .collect();
+        assert_eq!(found, [(id, class, "is no longer wanted")]);
+        // Once it is gone, nothing differs.
+        assert_converged(&apply(&mut host, &less));
+        assert_eq!(differences(&less, &plan(&mut host, &less)), []);
+        assert_converged(&apply(&mut host, &all));
+    }
 }

@@ -1,7 +1,7 @@
 //! Differences between a host and its document, and the class of their repair.
 
 use crate::{
-    answer::{Answer, ItemState},
+    answer::{Answer, ItemOutcome, ItemState},
     document::{ChangeClass, Document},
     item::ItemKind,
 };
@@ -16,27 +16,31 @@ pub struct Difference {
     pub detail: String,
 }
 
-/// Items that a `plan` found different, in the document's order. An item that is not in the document (the answer is
-/// for another document) has the highest class, so that it is never changed without care.
+/// Items that a `plan` found different, in the document's order. The host gives the class of what the document does not
+/// have any more. Where it gives none, the answer is for another document: the item has the highest class, so that it is
+/// never changed without care.
 #[must_use]
 pub fn differences(document: &Document, answer: &Answer) -> Vec<Difference> {
-    let class = |id: &str| {
-        let item = document.items.iter().find(|item| item.id == id);
-        item.map_or(ChangeClass::Replace, |item| item.change)
+    let class = |outcome: &ItemOutcome| {
+        let item = document.items.iter().find(|item| item.id == outcome.id);
+        match item {
+            Some(item) => item.change.max(outcome.change.unwrap_or_default()),
+            None => outcome.change.unwrap_or(ChangeClass::Replace),
+        }
     };
     let differs = |state| matches!(state, ItemState::Differs | ItemState::Failed);
     let found = answer.items.iter().filter(|outcome| differs(outcome.state));
     found
         .map(|outcome| Difference {
             id: outcome.id.clone(),
-            change: class(&outcome.id).max(outcome.change.unwrap_or_default()),
+            change: class(outcome),
             detail: outcome.detail.clone(),
         })
         .collect()
 }
 
-/// Differences that a `plan` of `to` would find on a host that matches `from`. Items that only `from` has are
-/// ignored.
+/// Differences that a `plan` of `to` would find on a host that matches `from`. Of what only `from` has, it names what pods
+/// use: that takes a drain, and the rest goes live.
 #[must_use]
 pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
     let before = |id: &str| from.items.iter().find(|item| item.id == id);
@@ -52,7 +56,26 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
             detail,
         })
     });
-    differs.collect()
+    let kept = |used| to.items.iter().any(|item| used_by_pods(&item.what) == used);
+    let used = from.items.iter().map(|item| used_by_pods(&item.what));
+    let dropped = used.filter(|used| !kept(*used)).flatten();
+    let dropped = dropped.map(|(kind, name)| Difference {
+        id: format!("{kind}:{name}"),
+        change: ChangeClass::Drain,
+        detail: "is no longer wanted".to_owned(),
+    });
+    differs.chain(dropped).collect()
+}
+
+/// Kind and name of what pods may use: its removal takes a drain, as the host program says.
+fn used_by_pods(what: &ItemKind) -> Option<(&'static str, &str)> {
+    match what {
+        ItemKind::Service(what) => Some(("service", &what.name)),
+        ItemKind::Lingering(what) => Some(("lingering", &what.process)),
+        ItemKind::HnsEndpoint(what) => Some(("endpoint", &what.name)),
+        ItemKind::HnsNetwork(what) => Some(("network", &what.name)),
+        _ => None,
+    }
 }
 
 /// What a host that lacks the item is found to be, in the host program's words.
@@ -97,10 +120,10 @@ pub fn change_class(differences: &[Difference]) -> Option<ChangeClass> {
 mod tests {
     use super::*;
     use crate::{
-        answer::{Facts, ItemOutcome, Reboot},
+        answer::{Facts, Reboot},
         document::{DOCUMENT_SCHEMA, Section},
         invocation::Mode,
-        item::{Directory, Item, ItemKind},
+        item::{Directory, Item, ItemKind, Lingering},
     };
 
     fn item(id: &str, change: ChangeClass) -> Item {
@@ -166,6 +189,20 @@ mod tests {
             ]
         );
         assert!(between(&to, &to).is_empty());
+        // Processes that a removal has to end.
+        let mut process = item("lingering:a", ChangeClass::Live);
+        process.what = ItemKind::Lingering(Lingering {
+            process: "a".into(),
+        });
+        let mut used = to.clone();
+        used.items.push(process);
+        let found = between(&used, &to);
+        let dropped = Difference {
+            id: "lingering:a".into(),
+            change: ChangeClass::Drain,
+            detail: "is no longer wanted".into(),
+        };
+        assert_eq!(found, [dropped]);
     }
 
     #[test]
@@ -202,6 +239,15 @@ mod tests {
         for (states, wanted) in table {
             let found = differences(&document, &answer(states));
             assert_eq!(change_class(&found), wanted, "{states:?}");
+        }
+        // What the document has no longer: the host knows what that disturbs.
+        let mut dropped = answer(&[("service:old", Differs)]);
+        for change in [ChangeClass::Live, ChangeClass::Drain] {
+            dropped.items[0].change = Some(change);
+            assert_eq!(
+                change_class(&differences(&document, &dropped)),
+                Some(change)
+            );
         }
     }
 }
