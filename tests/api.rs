@@ -419,7 +419,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             &["rollback", "windows", "--to", "10.9.9"],
             1,
             // The demonstration may have installed its next payload meanwhile.
-            &["dormer describe pool/windows shows"],
+            &["dormer rollback --pool windows shows"],
         ),
         (
             &["rollback", "--pool", "windows", "--end"],

@@ -64,7 +64,10 @@ impl Draft<'_> {
         // Without a controller that makes another, it is configured in place.
         let how = match self.s.how(ChangeClass::Drain) {
             ChangeStrategy::Recreate if self.s.owner().is_none() => ChangeStrategy::InPlace,
-            how => how,
+            how @ (ChangeStrategy::Recreate
+            | ChangeStrategy::InPlace
+            | ChangeStrategy::Restart
+            | ChangeStrategy::Drain) => how,
         };
         self.want(Change {
             how,

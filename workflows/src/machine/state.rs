@@ -486,14 +486,14 @@ impl State {
         self.first_bring_up() && self.failing.is_some() && self.phase.whole()
     }
 
-    /// Whether what it failed for may end by itself: a host that did not answer while the lease is held, or a clock, which
-    /// may be dormer's own. The step is then tried again after a while.
+    /// Whether what it failed for may end by itself: a host that did not answer while the lease is held. The step is then
+    /// tried again after a while.
     pub(super) fn fails_for_a_while(&self) -> bool {
         let Some((from, failure)) = self.phase.failed() else {
             return false;
         };
         let held = self.lease.token().is_some() && policy::is_unanswered(&failure.code);
-        *from != Phase::Leaving && (held || failure.code == policy::CLOCK_SKEW)
+        *from != Phase::Leaving && held
     }
 
     /// Machine that tasks are about. Empty before the first fact, when no task is issued.

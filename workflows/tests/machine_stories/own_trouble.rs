@@ -102,14 +102,14 @@ fn a_clock_that_is_off_at_an_adoption_fails_no_node_that_serves() {
 
 /// A host that never served has no certificate yet that shows which clock is right.
 #[test]
-fn a_clock_that_is_off_fails_a_bring_up_until_it_is_right() {
+fn a_clock_that_is_off_fails_a_bring_up_until_a_person_retries() {
     let mut story = Story::begin(machine());
     story
         .feed("pool", pool_is(wanting("v1")))
         .done("probe", probed_with_a_skew(6 * 60_000));
     assert!(matches!(story.state.phase, Phase::Failed { .. }));
     story
-        .feed("ten minutes later", Input::Fired(Timer::Again))
+        .person(Signal::Retry)
         .done("probe", probed_with_a_skew(0));
     assert_eq!(story.names(), ["converge-host"], "{}", story.text);
 }
