@@ -94,8 +94,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one. What a request names in
-    /// [`FORWARDED_TOKEN`] counts if its peer is `proxy`.
+    /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one. The
+    /// header `X-Forwarded-Access-Token` of a request counts if its peer is `proxy`.
     pub fn new(
         by: LoginMode,
         homes: RightNamespaces,
