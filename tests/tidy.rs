@@ -438,7 +438,7 @@ fn every_file_says_what_it_is() {
 }
 
 /// What `cargo metadata` knows of this workspace, without its dependencies.
-fn metadata() -> serde_json::Value {
+pub(crate) fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
         .args([
             "metadata",

@@ -1,11 +1,9 @@
 //! A target that cargo tests with nothing in it costs a compilation or a run of rustdoc each time, so its manifest says
 //! `test = false` or `doctest = false`. Here is what notices a test or an example that would never run because of that.
 
-use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// Sources below a folder, without those of packages inside it.
@@ -53,18 +51,7 @@ fn test(source: &str) -> Option<usize> {
 
 #[test]
 fn no_test_and_no_example_is_in_a_target_that_is_not_tested() {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let metadata = crate::tidy::metadata();
     let packages = metadata["packages"].as_array().expect("packages");
     let mut untested = 0;
     for target in packages

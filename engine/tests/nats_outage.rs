@@ -342,7 +342,7 @@ async fn a_run_that_another_engine_deleted_ends_nobody() {
         .await
         .expect("deleted");
     for resource in 4..7 {
-        told(resource).await.expect("the engine goes on");
+        told(resource).await.expect("the engine continues");
     }
     let stored = store
         .history()
@@ -391,7 +391,7 @@ async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() 
         shard
             .turn(messages.collect())
             .await
-            .expect("the engine goes on");
+            .expect("the engine continues");
     };
     let seqs = async || {
         let heads = store
@@ -462,7 +462,7 @@ async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
     let mut turn = async |shard: &mut Shard<Old, _>| {
         let news = page_observed(ours, resources.next().expect("another one"));
         let turn = shard.turn(vec![delivery(news)]).await;
-        turn.expect("the engine goes on");
+        turn.expect("the engine continues");
     };
     let stored = async || {
         let stored = store.history().load(std::slice::from_ref(&page)).await;
@@ -479,7 +479,10 @@ async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
     for _ in 0..20 {
         turn(&mut second).await;
     }
-    assert!(stored().await < last, "nobody goes on from an older record");
+    assert!(
+        stored().await < last,
+        "no engine continues from an older record"
+    );
     clock.0.store(60_000, Ordering::Relaxed);
     // A third one begins after the minute, and reads as often as it must.
     let mut third = begin().await;
@@ -492,7 +495,7 @@ async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
     let removed = store.quarantine().remove(&page, noted.version).await;
     removed.expect("released");
     turn(&mut third).await;
-    assert!(stored().await > last, "after the release it goes on");
+    assert!(stored().await > last, "after the release it continues");
 
     // A record that is there is missed no more.
     let missed = MissedRecord {

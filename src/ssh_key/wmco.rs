@@ -89,7 +89,7 @@ impl WmcoNodes {
     /// Lets WMCO's Secret and the annotations follow a key that dormer and its hosts have. What was done, in a sentence.
     ///
     /// # Errors
-    /// A write fails. The same command goes on.
+    /// A write fails. The same command continues.
     pub(super) async fn follow(
         &self,
         site: &KeyedCluster,

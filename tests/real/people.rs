@@ -526,10 +526,10 @@ async fn tokens_end(office: &Office, plane: &'static ControlPlane) {
     let for_us = made(uid, dormer_views::AUDIENCE);
     assert_eq!(office.get("/machines", &for_us), 200, "it is for dormer");
     let client = client(&plane.kubeconfig(&Speaker::Token(for_us))).await;
-    let told = client.apiserver_version().await;
+    let answer = client.apiserver_version().await;
     assert!(
-        matches!(&told, Err(kube::Error::Api(status)) if status.code == 401),
-        "the API server takes no token that is for dormer: {told:?}"
+        matches!(&answer, Err(kube::Error::Api(status)) if status.code == 401),
+        "the API server takes no token that is for dormer: {answer:?}"
     );
     let elsewhere = made("another-uid", ISSUER);
     assert_eq!(

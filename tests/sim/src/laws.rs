@@ -177,7 +177,7 @@ impl World {
         Ok(())
     }
 
-    /// No engine goes on from an older record than one that it wrote, unless it has quarantined the run.
+    /// No engine continues from an older record than one that it wrote, unless it has quarantined the run.
     pub(crate) fn check_append(&mut self, engine: usize, append: &Append) {
         let Expected::At(before) = append.expected else {
             return;
@@ -189,7 +189,7 @@ impl World {
             && !self.went_back()
         {
             self.violated(format!(
-                "{} goes on from revision {before}, and nobody says that {known} is lost",
+                "{} continues from revision {before}, and no note says that {known} is lost",
                 append.run
             ));
         }

@@ -5,20 +5,12 @@
 
 use super::{
     KubernetesExecutor,
-    api::call,
     join::{self, CREDENTIALS, Handed},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_proto::message::Failure;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    ByteString,
-    api::{
-        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-        core::v1::{Secret, ServiceAccount},
-    },
-};
-use kube::{Api, ResourceExt, api::PostParams};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::Deserialize;
 use std::fmt::Write;
 use zeroize::Zeroizing;
@@ -33,6 +25,8 @@ const LIFE_S: i64 = 3_600;
 const LEFT_MIN: SignedDuration = SignedDuration::from_mins(30);
 /// How long an id counts after its token's end: a kubelet may have asked in the last second, and the approver was down.
 const LATE: SignedDuration = SignedDuration::from_hours(1);
+/// Code of a token that cannot be used.
+const UNUSABLE: &str = "BootstrapUnusable";
 /// Most ids of one machine. By the two lengths above there are five at most.
 const KEPT_MAX: usize = 8;
 
@@ -90,30 +84,14 @@ impl KubernetesExecutor {
         secret: &Secret,
     ) -> Result<(Zeroizing<String>, Credential), Failure> {
         let namespace = join::namespace(&self.settings.namespace);
-        let bound = BoundObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Secret".into()),
-            name: Some(secret.name_any()),
-            uid: secret.uid(),
-        };
-        let wish = TokenRequest {
-            spec: TokenRequestSpec {
-                bound_object_ref: Some(bound),
-                expiration_seconds: Some(LIFE_S),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
-        let what = format!("a token of ServiceAccount {namespace}/{ACCOUNT}");
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
-        let params = PostParams::default();
-        let given = accounts.create_token_request(ACCOUNT, &params, &wish);
-        let given = call("create", &what, given).await?.status;
-        let unusable = |why: &str| Failure::transient("BootstrapUnusable", format!("{what} {why}"));
-        let given = given.ok_or_else(|| unusable("came without a status"))?;
+        let account = (namespace.as_str(), ACCOUNT);
+        let given = self.bound_token(account, secret, LIFE_S, UNUSABLE).await?;
         let token = Zeroizing::new(given.token);
-        let id = credential_id(&token)
-            .ok_or_else(|| unusable("has no id (jti), so no request could be held to it"))?;
+        let id = credential_id(&token).ok_or_else(|| {
+            let why = "has no id (jti), so no request could be held to it";
+            let message = format!("a token of ServiceAccount {namespace}/{ACCOUNT} {why}");
+            Failure::transient(UNUSABLE, message)
+        })?;
         let until = given.expiration_timestamp.0;
         Ok((token, Credential { id, until }))
     }

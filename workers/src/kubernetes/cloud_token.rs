@@ -3,19 +3,12 @@
 //! bound to the Node: the API server tells the policy `dormer-guard-cloud-nodes` whose token it is, and lets none outlive
 //! its Node.
 
-use super::{
-    KubernetesExecutor,
-    api::{call, patch},
-    keys,
-};
+use super::{KubernetesExecutor, api::patch, keys};
 use crate::host::cluster::CloudToken;
 use dormer_proto::{id, message::Failure};
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{Node, ServiceAccount},
-};
-use kube::{Api, ResourceExt, api::PostParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -71,30 +64,10 @@ impl KubernetesExecutor {
     async fn new_cloud_token(&self, node: &Node) -> Result<CloudToken, Failure> {
         let home = &self.settings.namespace;
         let node_uid = node.uid().unwrap_or_default();
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), home);
-        let bound = BoundObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Node".into()),
-            name: Some(node.name_any()),
-            uid: Some(node_uid.clone()),
-        };
-        let wish = TokenRequest {
-            spec: TokenRequestSpec {
-                bound_object_ref: Some(bound),
-                expiration_seconds: Some(LIFE_S),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
-        let what = format!("a token of ServiceAccount {home}/{ACCOUNT}");
-        let params = PostParams::default();
-        let given = accounts.create_token_request(ACCOUNT, &params, &wish);
-        let given = call("create", &what, given).await?.status.ok_or_else(|| {
-            Failure::transient(
-                "CloudTokenUnusable",
-                format!("{what} came without a status"),
-            )
-        })?;
+        let account = (home.as_str(), ACCOUNT);
+        let given = self
+            .bound_token(account, node, LIFE_S, "CloudTokenUnusable")
+            .await?;
         let token = Zeroizing::new(given.token);
         let now = Timestamp::now();
         let half = given.expiration_timestamp.0.duration_since(now) / 2;

@@ -3,6 +3,7 @@
 pub mod account_token;
 mod api;
 mod authorities;
+mod bound_token;
 mod canary;
 pub mod changing;
 pub mod cloud_token;

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
     namespaced,
     status = "WindowsHostStatus",
     doc = "A BYOH Windows host, which no controller makes: dormer configures it, upgrades it in place through \
-           the same queue as every machine, and takes everything off it again when the object is deleted. It stands in \
+           the same queue as every machine, and takes everything off it again when the object is deleted. It is in \
            dormer's namespace. dormer makes one for each entry of the ConfigMap windows-instances.",
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),

@@ -91,7 +91,7 @@ pub(super) struct Resource {
 }
 
 impl Kind {
-    /// Whether the watcher goes on without it: machines of one API, their sets, or entries for BYOH hosts.
+    /// Whether the watcher works without it: machines of one API, their sets, or entries for BYOH hosts.
     pub(super) fn is_source(self) -> bool {
         matches!(self, Self::Machine(_) | Self::Set(_) | Self::Instances)
     }

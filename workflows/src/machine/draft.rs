@@ -268,7 +268,7 @@ impl<'a> Draft<'a> {
     }
 
     /// A machine that has never passed its checks does not serve, however the run enters a phase (a lease that is
-    /// returned, a hold, a reset): its bring-up goes on.
+    /// returned, a hold, a reset): its bring-up continues.
     fn before_service(&self, phase: Phase) -> Phase {
         let serves = matches!(
             phase,
@@ -295,7 +295,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Starts the timer of a failure that goes on by itself.
+    /// Starts the timer of a failure that is tried again by itself.
     pub(super) fn try_again_later(&mut self) {
         if self.s.fails_for_a_while() {
             self.wait_ms(Timer::Again, policy::CHECK_AGAIN);

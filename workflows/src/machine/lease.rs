@@ -146,7 +146,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Handles a closed fence while the Machine still exists: returns the slot. The machine serves, or goes on with its
+    /// Handles a closed fence while the Machine still exists: returns the slot. The machine serves, or continues its
     /// bring-up if it never served ([`Draft::enter`]).
     pub(super) fn fence_closed(&mut self, result: &str) {
         self.release(false);

@@ -27,7 +27,7 @@ fn a_live_change_that_does_not_reach_its_host_is_tried_again() {
         assert!(!report.failed && !report.unavailable, "{report:?}");
         let trouble = report.not_compared.expect("its rollout knows");
         assert_eq!(trouble.code, code);
-        // The next comparison goes on.
+        // The next comparison continues.
         story
             .feed("ten minutes later", Input::Fired(Timer::Drift))
             .done("plan", planned(Some(ChangeClass::Live)))
