@@ -61,14 +61,11 @@ impl Draft<'_> {
 
     /// Requests the change to the desired version for a Node that is Ready before it ever served: its pods are drained.
     pub(super) fn want_version(&mut self) {
-        // Without a controller that makes another, it is configured in place.
-        let how = match self.s.how(ChangeClass::Drain) {
-            ChangeStrategy::Recreate if self.s.owner().is_none() => ChangeStrategy::InPlace,
-            how @ (ChangeStrategy::Recreate
-            | ChangeStrategy::InPlace
-            | ChangeStrategy::Restart
-            | ChangeStrategy::Drain) => how,
-        };
+        let mut how = self.s.how(ChangeClass::Drain);
+        if how == ChangeStrategy::Recreate && self.s.owner().is_none() {
+            // No controller makes another, so it is configured in place.
+            how = ChangeStrategy::InPlace;
+        }
         self.want(Change {
             how,
             differs: vec!["the version; pods may run there, although it never served".into()],
