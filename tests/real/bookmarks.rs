@@ -130,15 +130,19 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
             published.machines() == [stays.uid.clone()]
         })
         .await;
-    let asked = wire.asked().split_off(before);
-    let again: Vec<u64> = asked
-        .iter()
-        .filter(|asked| of_machines(asked))
-        .filter_map(|asked| asked.watch())
-        .collect();
+    let mut earlier = wire.asked();
+    let asked = earlier.split_off(before);
+    let watches = |asked: &[super::wire::Asked]| {
+        let ours = asked.iter().filter(|asked| of_machines(asked));
+        ours.filter_map(|asked| asked.watch()).collect::<Vec<u64>>()
+    };
+    // The watch ends by itself two seconds after the bookmark. On a slow machine the next one may have been asked for
+    // before the connection fell silent, and reach the server after the cut.
+    let again = watches(&asked);
+    let on_its_way = watches(&earlier).last().copied();
     assert!(
-        again.first() >= Some(&mark),
-        "from {again:?}, the bookmark was {mark}"
+        again.first().copied().or(on_its_way) >= Some(mark),
+        "from {again:?} or {on_its_way:?}, the bookmark was {mark}"
     );
     assert_eq!(
         asked.iter().filter(|asked| asked.list()).count(),
