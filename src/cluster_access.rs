@@ -3,6 +3,7 @@
 use clap::Args;
 use dormer_client::{Failure, file::unreadable};
 use dormer_profile::suggestion::near;
+use dormer_views::kubeconfig::no_kubeconfig;
 use k8s_openapi::api::{
     authentication::v1::SelfSubjectReview,
     core::v1::{Namespace, ServiceAccount},
@@ -84,24 +85,12 @@ impl ClusterAccess {
         match (&self.kubeconfig, &self.context) {
             (Some(path), _) => unreadable("--kubeconfig", path, why),
             (None, Some(context)) => Failure::Usage(format!("--context {context}: {why}")),
-            (None, None) => Failure::Usage(nothing_found(&why.to_string())),
+            (None, None) => {
+                let named = std::env::var("KUBECONFIG").ok();
+                Failure::Usage(no_kubeconfig(&why.to_string(), named.as_deref()))
+            }
         }
     }
-}
-
-/// What to say where neither a kubeconfig nor a pod's account is there. The library's words about both would be one
-/// long line of its own terms.
-fn nothing_found(why: &str) -> String {
-    let named = std::env::var("KUBECONFIG").unwrap_or_default();
-    let missing = ["No such file", "not found"]
-        .iter()
-        .any(|it| why.contains(it));
-    let cause = match named.as_str() {
-        _ if !missing => why.to_owned(),
-        "" => "there is no ~/.kube/config, and this is no pod".to_owned(),
-        named => format!("KUBECONFIG is {named}, which cannot be read"),
-    };
-    format!("no kubeconfig can be used: {cause}\nName one with --kubeconfig")
 }
 
 /// Refuses a service account that the cluster does not have. A user is in no list of Kubernetes', so any is taken.

@@ -250,6 +250,12 @@ const TABLE: &[(i32, &str, &str)] = &[
         "verify win-a",
         "KUBECONFIG is @/no, which cannot be read",
     ),
+    (2, "run", "KUBECONFIG is @/no, which cannot be read"),
+    (
+        2,
+        "status --context nope",
+        "KUBECONFIG is @/no, which cannot be read",
+    ),
     (
         2,
         "describe machine",

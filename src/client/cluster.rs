@@ -8,7 +8,7 @@ use super::{
 };
 use bytes::Bytes;
 use clap::Args;
-use dormer_views::AUDIENCE;
+use dormer_views::{AUDIENCE, kubeconfig::no_kubeconfig};
 use http_body_util::Full;
 use hyper::{Request, Response, header::AUTHORIZATION};
 use k8s_openapi::{
@@ -149,9 +149,27 @@ async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
             let file = Kubeconfig::read_from(path).map_err(|why| unusable(&why))?;
             Config::from_custom_kubeconfig(file, &options).await
         }
-        None => Config::from_kubeconfig(&options).await,
+        None => {
+            let found = Config::from_kubeconfig(&options).await;
+            return found.map_err(|why| unusable_kubeconfig(target.context.as_deref(), why));
+        }
     };
     found.map_err(|why| failed("the kubeconfig", why))
+}
+
+/// Failure of the kubeconfig that no flag names.
+fn unusable_kubeconfig(context: Option<&str>, why: impl std::fmt::Display) -> Failure {
+    let why = why.to_string();
+    let absent = ["No such file", "not found"]
+        .iter()
+        .any(|it| why.contains(it));
+    Failure::Usage(match context.filter(|_| !absent) {
+        Some(context) => format!("--context {context}: {why}"),
+        None => {
+            let named = std::env::var("KUBECONFIG").ok();
+            no_kubeconfig(&why, named.as_deref())
+        }
+    })
 }
 
 /// The only Service of dormer, and its port.

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::usage::checked;
 use anyhow::Context;
 use dormer_profile::layers::Layer;
+use dormer_views::kubeconfig::no_kubeconfig;
 use dormer_workers::catalog::Catalog;
 use kube::{
     Client,
@@ -18,20 +19,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time within which repeated signals count as one.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// Error where neither a kubeconfig nor a pod's account can be used. What is only missing needs none of the library's
-/// words about both.
-fn nothing_found(why: &str) -> anyhow::Error {
-    let missing = ["No such file", "not found"]
-        .iter()
-        .any(|it| why.contains(it));
-    let why = if missing {
-        String::new()
-    } else {
-        format!(" ({why})")
-    };
-    anyhow::anyhow!(
-        "no cluster is configured{why}: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account"
-    )
+/// Mistake where neither a kubeconfig nor a pod's account can be used.
+fn nothing_found(why: impl std::fmt::Display) -> anyhow::Error {
+    let named = std::env::var("KUBECONFIG").ok();
+    anyhow::anyhow!(no_kubeconfig(&why.to_string(), named.as_deref()))
 }
 
 /// Client of the Kubernetes API, from the configuration.
@@ -51,9 +42,7 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
             kube::Config::from_custom_kubeconfig(file, &options).await?
         }
         None if config.context.is_some() => kube::Config::from_kubeconfig(&options).await?,
-        None => kube::Config::infer()
-            .await
-            .map_err(|why| nothing_found(&why.to_string()))?,
+        None => checked(kube::Config::infer().await.map_err(nothing_found))?,
     };
     let mut found = found;
     // The engine and the watcher retry. A client that retries by itself would hide failures.

@@ -7,6 +7,7 @@ pub mod any_run;
 pub mod explain;
 pub mod export;
 pub mod finding;
+pub mod kubeconfig;
 pub mod machine;
 pub mod moment;
 pub mod numbers;
