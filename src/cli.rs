@@ -194,14 +194,19 @@ fn command() -> clap::Command {
     whole.help_template(template)
 }
 
+/// Part of the default log filter. The client of Kubernetes logs each answer with an error status, without the request
+/// and its object. dormer reports such an answer itself, with the object, and asks again: an eviction that two budgets
+/// forbid would be a line every few seconds.
+const REPEATED: &str = "kube_client::client::builder=off";
+
 impl Cli {
     /// Default log filter. A long-running process also logs what it does.
-    fn logged(&self) -> &'static str {
-        if matches!(self.command, Command::Run(_)) {
-            "warn,dormer=info"
-        } else {
-            "warn"
-        }
+    fn logged(&self) -> String {
+        let level = match self.command {
+            Command::Run(_) => "warn,dormer=info",
+            _ => "warn",
+        };
+        format!("{level},{REPEATED}")
     }
 }
 
@@ -466,7 +471,7 @@ fn words(value: Option<&ContextValue>) -> Vec<String> {
 
 /// Starts the log on standard error.
 pub(crate) fn log_to_stderr(cli: &Cli) {
-    logs::to_stderr(cli.logged(), cli.log_format);
+    logs::to_stderr(&cli.logged(), cli.log_format);
 }
 
 /// Runs the command.
@@ -656,6 +661,30 @@ mod tests {
             log.lines().take(4).all(|line| !line.contains("For people")),
             "{help}"
         );
+    }
+
+    #[test]
+    fn answers_with_an_error_that_dormer_reports_itself_are_not_logged_again() {
+        use tracing::Level;
+        for line in ["dormer run", "dormer demo", "dormer status"] {
+            let cli = Cli::try_parse_from(line.split(' ')).expect("a command line");
+            let filter: tracing_subscriber::filter::Targets =
+                cli.logged().parse().expect("a filter");
+            assert!(
+                !filter.would_enable("kube_client::client::builder", &Level::ERROR),
+                "{line}"
+            );
+            assert!(
+                filter.would_enable("kube_client::client", &Level::WARN),
+                "{line}"
+            );
+            let run = line == "dormer run";
+            assert_eq!(
+                filter.would_enable("dormer_engine::shard", &Level::INFO),
+                run,
+                "{line}"
+            );
+        }
     }
 
     #[test]
