@@ -2,7 +2,7 @@
 
 use super::{
     Failure, absent,
-    items::{Item, machine_states},
+    items::{ATTENTION, Item, machine_states},
     server::Server,
     short_names::one_that_ends_in,
 };
@@ -15,7 +15,7 @@ use dormer_proto::{
     code,
     phase::{Listed, MachinePhase},
 };
-use dormer_views::problem::ROLLOUT_WORDS;
+use dormer_views::problem::{ROLLOUT_WORDS, Urgency};
 use std::{collections::BTreeSet, str::FromStr};
 
 /// Filter of a list.
@@ -24,9 +24,9 @@ pub(crate) struct Filter {
     /// Only those of this pool
     #[arg(long)]
     pub(super) pool: Option<String>,
-    /// Only those in this state; stuck, person and slow are machines that need attention, held, paused and ignored those
-    /// that a person stopped, on-purpose those of them on which nothing waits. Several are separated by commas
-    /// (stuck,person,slow). Upper and lower case are one
+    /// Only those in this state, or in one of several (failed,slow); attention are those that are stuck, wait for a person
+    /// or are slow; held, paused and ignored those that a person stopped, on-purpose those of them on which nothing
+    /// waits. Upper and lower case are one
     #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
@@ -62,6 +62,16 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
 }
 
+/// Words of `--state` for the attention that an item needs: its urgency, and the one for all that need any.
+fn attention<'a>(item: &'a impl Item) -> impl Iterator<Item = &'a str> {
+    let urgency = item.urgency();
+    let any = urgency.filter(|it| *it != Urgency::OnPurpose);
+    urgency
+        .map(Listed::id)
+        .into_iter()
+        .chain(any.map(|_| ATTENTION))
+}
+
 /// Every state of a machine or a rollout.
 fn names() -> Vec<&'static str> {
     let mut names = machine_states();
@@ -82,12 +92,9 @@ impl Filter {
 
     pub(super) fn takes(&self, item: &impl Item) -> bool {
         let state = |wanted: &str| {
-            let urgency = item.urgency().map(Listed::id);
-            [item.state(), urgency]
-                .into_iter()
-                .flatten()
-                .chain(item.halts())
-                .any(|it| it.eq_ignore_ascii_case(wanted))
+            let words = item.state().into_iter().chain(attention(item));
+            let mut words = words.chain(item.halts());
+            words.any(|it| it.eq_ignore_ascii_case(wanted))
         };
         let pool = |wanted: &String| item.pool() == Some(wanted);
         self.pool.as_ref().is_none_or(pool)
@@ -282,10 +289,7 @@ impl Term {
                     .any(|it| code::same(it, &self.value))
             }
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
-            "state" => {
-                let urgency = item.urgency().map(Listed::id);
-                same(&found) || item.halts().into_iter().chain(urgency).any(same)
-            }
+            "state" => same(&found) || item.halts().into_iter().chain(attention(item)).any(same),
             "version" => {
                 let before_hash = found.rsplit_once('-').map(|(number, _)| number);
                 same(&found) || before_hash.is_some_and(same)
@@ -463,6 +467,28 @@ mod tests {
             "--state idel: rollouts are never in that state; did you mean Idle?\n\
              their states are: Idle, Running, Waiting, Stopped, Stuck, Enrolling, Paused, Halted"
         );
+    }
+
+    #[test]
+    fn one_word_finds_all_that_need_attention() {
+        let attention = Filter {
+            state: Some("attention".into()),
+            ..Filter::default()
+        };
+        assert_eq!(
+            attention.check::<dormer_views::machine::Machine>("machines"),
+            Ok(())
+        );
+        let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
+            {"code": "x_y", "message": "", "phase": "probing", "phaseText": "probing"}}));
+        let waits = machine_with(json!({"state": "Joined", "phase": "approval-wait"}));
+        let held = machine_with(json!({"state": "Joined", "phase": "serving", "halt":
+            {"kind": "held", "by": "ann", "text": "held by ann"}}));
+        for (machine, wanted) in [(&failed, true), (&waits, true), (&held, false)] {
+            assert_eq!(attention.takes(machine), wanted, "{machine:?}");
+            assert_eq!(by("state=attention").takes(machine), wanted, "{machine:?}");
+        }
+        assert!(!attention.takes(&machine_with(json!({}))));
     }
 
     #[test]

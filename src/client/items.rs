@@ -67,7 +67,9 @@ impl<K: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for TargetPa
 }
 
 /// Names that `--state` takes beside the states: how urgently a machine needs attention.
-pub(super) const URGENCIES: [&str; 4] = ["stuck", "person", "slow", "on-purpose"];
+pub(super) const URGENCIES: [&str; 5] = ["stuck", "person", "slow", ATTENTION, "on-purpose"];
+/// Name for the first three of them together.
+pub(super) const ATTENTION: &str = "attention";
 
 /// Kinds that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
