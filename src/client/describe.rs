@@ -10,7 +10,7 @@ use dormer_proto::id::Timestamp;
 use dormer_views::{
     explain,
     machine::{Machine, Machines},
-    rollout::Rollout,
+    rollout::{Pool, Rollout},
     run::DeadLetter,
 };
 use sections::Section;
@@ -115,7 +115,10 @@ impl Describe {
         }
         let machines = server.get::<Machines>("/machines").await.ok();
         let machines = machines.as_ref().map(|it| it.items.as_slice());
-        Ok(rollout_text(found, machines))
+        // Who may not read pools sees the rest.
+        let pool = server.get::<Pool>(&Kind::Pools.one(&found.view.pool)).await;
+        let back = pool.map_or_else(|_| Vec::new(), |it| it.rollback_to);
+        Ok(rollout_text(found, machines, &back))
     }
 }
 
@@ -124,9 +127,10 @@ fn machine_text(found: &Answer<Machine>) -> String {
     text(objects::of_machine(&found.view), found, now)
 }
 
-fn rollout_text(found: &Answer<Rollout>, machines: Option<&[Machine]>) -> String {
+/// Description of a rollout whose pool may go back to the payloads `back`.
+fn rollout_text(found: &Answer<Rollout>, machines: Option<&[Machine]>, back: &[String]) -> String {
     let now = objects::now(&found.view.status);
-    text(objects::of_rollout(&found.view, machines), found, now)
+    text(objects::of_rollout(&found.view, machines, back), found, now)
 }
 
 /// Description of a dead letter.
@@ -183,7 +187,26 @@ mod tests {
     }
 
     fn described_rollout(value: Value) -> String {
-        rollout_text(&serde_json::from_value(value).expect("a rollout"), None)
+        rollout_text(
+            &serde_json::from_value(value).expect("a rollout"),
+            None,
+            &[],
+        )
+    }
+
+    #[test]
+    fn a_pool_is_described_with_the_payloads_that_it_may_go_back_to() {
+        let found = serde_json::from_value(rollout_json(json!({"payload": "11.1.0"})));
+        let text = rollout_text(&found.expect("a rollout"), None, &["11.0.0".to_owned()]);
+        let first: Vec<&str> = text.lines().take(3).collect();
+        assert_eq!(
+            first,
+            [
+                "Pool:           windows",
+                "Payload:        11.1.0",
+                "May go back to: 11.0.0"
+            ]
+        );
     }
 
     /// Each field but those for programs changes the description.

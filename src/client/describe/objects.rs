@@ -292,7 +292,11 @@ fn history(status: &RunStatus, now: Timestamp) -> Section {
 }
 
 /// Sections of a rollout, with what its machines say of it if they are known.
-pub(super) fn of_rollout(rollout: &Rollout, machines: Option<&[Machine]>) -> Vec<Section> {
+pub(super) fn of_rollout(
+    rollout: &Rollout,
+    machines: Option<&[Machine]>,
+    back: &[String],
+) -> Vec<Section> {
     let now = now(&rollout.status);
     let numbers = machines.map(|it| Numbers::of_pool(it, &rollout.pool));
     let word = dormer_views::problem::word_among(rollout, machines.unwrap_or_default());
@@ -305,7 +309,8 @@ pub(super) fn of_rollout(rollout: &Rollout, machines: Option<&[Machine]>) -> Vec
     vec![
         Section::new("", now)
             .text("Pool", &rollout.pool)
-            .optional("Payload", rollout.payload.as_ref()),
+            .optional("Payload", rollout.payload.as_ref())
+            .list("May go back to", back),
         Section::new("State", now)
             .text("State", word)
             .time("Since", Some(rollout.status.since))
