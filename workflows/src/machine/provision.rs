@@ -182,18 +182,13 @@ fn probe_unless_given_up(draft: &mut Draft<'_>) {
 
 /// Continues after the probe, whose result is on record.
 fn probed(draft: &mut Draft<'_>) {
-    let facts = draft.s.host.facts.as_ref();
-    let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
-    if skew.unsigned_abs() > policy::CLOCK_SKEW_MAX {
-        let message = clock_is_off(draft.now.at, skew);
+    if let Some(failure) = wrong_clock(draft) {
         draft.s.phase = Phase::Probing;
         if draft.s.in_service {
             // Its certificates work, or its Node would not serve. dormer's own clock may be the one that is off.
-            let message =
-                format!("{message}. If several hosts say the same, the clock is off here");
-            return adopted_unseen(draft, Failure::lasting(policy::CLOCK_SKEW, message));
+            return adopted_unseen(draft, failure);
         }
-        return draft.lasting(policy::CLOCK_SKEW, message);
+        return draft.fail(failure);
     }
     let has_node = draft.s.node_name().is_some();
     draft.approve_csrs();
@@ -201,6 +196,22 @@ fn probed(draft: &mut Draft<'_>) {
         true => draft.enter(Phase::Adopting),
         false => draft.enter(Phase::ConvergingHost { rebooted: false }),
     }
+}
+
+/// Failure of a host whose clock, by its last answer, is too far off for certificates. A Node that is drained for a change
+/// would not come back: its new certificate is not valid there.
+pub(super) fn wrong_clock(draft: &Draft<'_>) -> Option<Failure> {
+    let facts = draft.s.host.facts.as_ref()?;
+    let skew = facts.clock_skew_ms;
+    if skew.unsigned_abs() <= policy::CLOCK_SKEW_MAX {
+        return None;
+    }
+    let message = clock_is_off(draft.now.at, skew);
+    let message = match draft.s.in_service {
+        true => format!("{message}. If several hosts say the same, the clock is off here"),
+        false => message,
+    };
+    Some(Failure::lasting(policy::CLOCK_SKEW, message))
 }
 
 /// Text about a host's clock that differs by `skew` milliseconds from dormer's, which shows `now`.

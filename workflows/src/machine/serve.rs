@@ -6,6 +6,7 @@ use super::{
     input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
+    provision::wrong_clock,
     state::Down,
     table::TaskKind,
 };
@@ -444,6 +445,9 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
         // A new address is no change of the pool: only this host's services are reconfigured.
         Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
         Some(class) => {
+            if let Some(failure) = wrong_clock(draft) {
+                return not_applied(draft, failure);
+            }
             let how = draft.s.how(class);
             draft.want(Change {
                 how,

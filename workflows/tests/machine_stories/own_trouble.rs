@@ -100,6 +100,37 @@ fn a_clock_that_is_off_at_an_adoption_fails_no_node_that_serves() {
     assert!(story.state.report().not_compared.is_none());
 }
 
+fn planned_with_a_skew(class: ChangeClass, ms: i64) -> Outcome {
+    let mut outcome = planned(Some(class));
+    if let Outcome::Planned { facts, .. } = &mut outcome {
+        facts.clock_skew_ms = ms;
+    }
+    outcome
+}
+
+/// After its drain its new certificate would not be valid on it.
+#[test]
+fn a_node_whose_clock_is_off_waits_for_no_lease_until_it_is_right() {
+    let mut story = Story::joined(in_place("v1"));
+    story.feed("v2 is wanted", pool_is(in_place("v2")));
+    for _ in 0..3 {
+        story.done("plan", planned_with_a_skew(ChangeClass::Drain, 6 * 60_000));
+        assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+        let report = story.state.report();
+        let why = report.not_compared.expect("its rollout knows");
+        assert_eq!(why.code, "ClockSkew");
+        assert!(why.message.contains("6m ahead"), "{}", why.message);
+        story.feed("ten minutes later", Input::Fired(Timer::Drift));
+    }
+    story.done("plan", planned_with_a_skew(ChangeClass::Drain, 60_000));
+    assert!(
+        matches!(story.state.phase, Phase::LeaseWait(_)),
+        "{}",
+        story.text
+    );
+    assert!(story.state.report().not_compared.is_none());
+}
+
 /// A host that never served has no certificate yet that shows which clock is right.
 #[test]
 fn a_clock_that_is_off_fails_a_bring_up_until_a_person_retries() {
