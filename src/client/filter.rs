@@ -63,7 +63,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Words of `--state` for the attention that an item needs: its urgency, and the one for all that need any.
-fn attention<'a>(item: &'a impl Item) -> impl Iterator<Item = &'a str> {
+fn attention(item: &impl Item) -> impl Iterator<Item = &str> {
     let urgency = item.urgency();
     let any = urgency.filter(|it| *it != Urgency::OnPurpose);
     urgency
