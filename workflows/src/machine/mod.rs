@@ -11,6 +11,7 @@
 mod answers;
 mod certificates;
 mod change;
+mod clock;
 mod configure;
 mod draft;
 mod drain;

@@ -2,11 +2,11 @@
 
 use super::{
     change::{Change, ChangeStrategy},
+    clock::wrong_clock,
     draft::Draft,
     input::{PhaseObservation, Request},
     phase::{Phase, Timer},
     policy,
-    provision::wrong_clock,
     state::Down,
     table::TaskKind,
 };
