@@ -8,7 +8,10 @@ use super::{
 };
 use bytes::Bytes;
 use clap::Args;
-use dormer_views::{AUDIENCE, kubeconfig::no_kubeconfig};
+use dormer_views::{
+    AUDIENCE,
+    kubeconfig::{is_missing, no_kubeconfig},
+};
 use http_body_util::Full;
 use hyper::{Request, Response, header::AUTHORIZATION};
 use k8s_openapi::{
@@ -160,10 +163,7 @@ async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
 /// Failure of the kubeconfig that no flag names.
 fn unusable_kubeconfig(context: Option<&str>, why: impl std::fmt::Display) -> Failure {
     let why = why.to_string();
-    let absent = ["No such file", "not found"]
-        .iter()
-        .any(|it| why.contains(it));
-    Failure::Usage(match context.filter(|_| !absent) {
+    Failure::Usage(match context.filter(|_| !is_missing(&why)) {
         Some(context) => format!("--context {context}: {why}"),
         None => {
             let named = std::env::var("KUBECONFIG").ok();

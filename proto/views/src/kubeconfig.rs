@@ -1,14 +1,18 @@
 //! The sentence where no kubeconfig can be used: one for the commands that ask a cluster, for `dormer run` and for
 //! `kubectl dormer`.
 
+/// Whether the library's error `why` says no more than that nothing is there.
+pub fn is_missing(why: &str) -> bool {
+    ["No such file", "not found"]
+        .iter()
+        .any(|it| why.contains(it))
+}
+
 /// Sentence and remedy. `why` is the library's error, `named` the variable KUBECONFIG. What is only missing needs none of
 /// the library's words about a file and a pod's account.
 pub fn no_kubeconfig(why: &str, named: Option<&str>) -> String {
-    let missing = ["No such file", "not found"]
-        .iter()
-        .any(|it| why.contains(it));
     let cause = match named.filter(|it| !it.is_empty()) {
-        _ if !missing => why.to_owned(),
+        _ if !is_missing(why) => why.to_owned(),
         None => "there is no ~/.kube/config, and this is no pod".to_owned(),
         Some(named) => format!("KUBECONFIG is {named}, which cannot be read"),
     };
