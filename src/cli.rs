@@ -51,7 +51,7 @@ enum Command {
     Profile(crate::profile_command::Profile),
     /// Make, check and list payloads: the files that are installed on Windows nodes
     #[command(subcommand)]
-    Payload(crate::payload_command::Payload),
+    Payload(crate::payload_command::PayloadCommand),
     /// Make the keys by which dormer's roles sign their messages over NATS
     #[command(subcommand)]
     Keys(crate::keys_command::Keys),
@@ -60,7 +60,7 @@ enum Command {
     SshKey(Box<crate::ssh_key::SshKeyCommand>),
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
-    Pool(crate::pool_command::Pool),
+    Pool(crate::pool_command::PoolCommand),
     /// Remove everything that dormer wrote from a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
     Uninstall(crate::uninstall::Options),
     /// Move the nodes of the Windows Machine Config Operator to dormer, and back
@@ -79,7 +79,7 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Version(crate::version::VersionArgs),
     /// Print completions for a shell
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", shell::LOADED_BY))]
     Completions(shell::Completions),
     /// Write man pages, one for each command, into a folder
     #[command(after_help = EXIT_CODES)]
@@ -156,8 +156,8 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// Words that are easily confused; shown below the commands. docs/glossary.md has them, too.
-const WORDS: &str = "To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a \
-    machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself: a machine or \
+const WORDS: &str = "To hold a machine is to keep it as it is, out of upgrades; an upgrade that runs continues. To pause is to \
+    stop work: of a machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself: a machine or \
     every replacement failed, or several hosts cannot be compared.";
 
 /// Column of a command's description.
@@ -237,20 +237,6 @@ pub(crate) fn arguments() -> Cli {
     })
 }
 
-/// Flags that say how dormer is reached. Each command has them, and kubectl's users write them before it.
-const CONNECTION: [&str; 10] = [
-    "--server",
-    "--token",
-    "--token-file",
-    "--ca-file",
-    "--kubeconfig",
-    "--context",
-    "--namespace",
-    "-n",
-    "--as-account",
-    "--audience",
-];
-
 /// The line with the connection flags that stand before the command behind everything else, where the command takes them.
 fn connection_last(line: Vec<OsString>) -> Vec<OsString> {
     let mut words = line.into_iter();
@@ -260,7 +246,7 @@ fn connection_last(line: Vec<OsString>) -> Vec<OsString> {
     while let Some(word) = words.next() {
         let text = word.to_string_lossy().into_owned();
         let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
-        if CONNECTION.contains(&name) {
+        if shell::CONNECTION.contains(&name) {
             let whole = text.contains('=');
             moved.push(word);
             if !whole {
@@ -308,7 +294,8 @@ fn mistake(
     }
     // `dormer profile list` is not what `dormer list` would be.
     let elsewhere = elsewhere(&error)
-        .filter(|_| name == "dormer" || error.get(ContextKind::InvalidSubcommand).is_none());
+        .filter(|_| name == "dormer" || error.get(ContextKind::InvalidSubcommand).is_none())
+        .or_else(|| find_by_other_name(&error, &asked));
     if elsewhere.is_some() {
         error.remove(ContextKind::SuggestedSubcommand);
     }
@@ -345,12 +332,18 @@ fn mistake(
     }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
-        Some(text) if without_near_flag(&error) => {
-            Ok(format!("{}\n{}", text.trim_end(), flags(&name, &asked)))
-        }
         Some(text) if elsewhere.is_some() => {
             let elsewhere = elsewhere.unwrap_or_default();
             Ok(format!("{}\n{elsewhere}", text.trim_end()))
+        }
+        Some(text) if without_near_flag(&error) => {
+            Ok(format!("{}\n{}", text.trim_end(), flags(&name, &asked)))
+        }
+        Some(text) if let Some(values) = missing_values(&error, &asked) => {
+            Ok(format!("{}\n{values}", text.trim_end()))
+        }
+        Some(text) if name != "dormer" && without_near_command(&error) => {
+            Ok(format!("{}\n{}", text.trim_end(), commands(&name, &asked)))
         }
         Some(text) => Ok(text.trim_end().to_owned()),
         None => Err(error),
@@ -377,12 +370,43 @@ fn one_dash(line: &[String], asked: &clap::Command) -> Option<String> {
     })
 }
 
-/// Whether the mistake is a flag that no known one is near to.
+/// Whether the mistake is a flag that no known one is near to, or a word too many, which may be the value of one.
 fn without_near_flag(error: &clap::Error) -> bool {
-    let typed = words(error.get(ContextKind::InvalidArg));
     error.kind() == clap::error::ErrorKind::UnknownArgument
-        && typed.iter().any(|it| it.starts_with('-'))
         && error.get(ContextKind::SuggestedArg).is_none()
+}
+
+/// Whether the mistake is a command that no known one is near to.
+fn without_near_command(error: &clap::Error) -> bool {
+    error.get(ContextKind::InvalidSubcommand).is_some()
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
+}
+
+/// Sentence with the values of an argument that is missing. `None`: none is, or it may be anything.
+fn missing_values(error: &clap::Error, asked: &clap::Command) -> Option<String> {
+    if error.kind() != clap::error::ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let missing = words(error.get(ContextKind::InvalidArg));
+    let mut arguments = asked.get_positionals();
+    let argument = arguments.find(|it| missing.contains(&it.to_string()))?;
+    let values = argument.get_possible_values();
+    let values = values.iter().filter(|it| !it.is_hide_set());
+    let values: Vec<&str> = values.map(clap::builder::PossibleValue::get_name).collect();
+    (!values.is_empty()).then(|| format!("{argument} is one of: {}", values.join(", ")))
+}
+
+/// Flag of the `asked` command for a flag that other programs have.
+fn find_by_other_name(error: &clap::Error, asked: &clap::Command) -> Option<&'static str> {
+    let typed = words(error.get(ContextKind::InvalidArg)).into_iter().next();
+    let has = |flag: &str| asked.get_arguments().any(|it| it.get_long() == Some(flag));
+    match typed?.as_str() {
+        "--json" | "--yaml" if has("output") => {
+            Some("-o json and -o yaml choose the output format")
+        }
+        "-m" | "--message" if has("why") => Some("--why REASON is recorded with the request"),
+        _ => None,
+    }
 }
 
 /// The command that `line` calls, with its name.
@@ -391,11 +415,20 @@ fn asked(mut line: impl Iterator<Item = String>) -> (String, clap::Command) {
     let mut asked = shell::called(command(), by.as_deref());
     asked.build();
     let mut name = "dormer".to_owned();
-    for word in line {
-        if let Some(inner) = asked.find_subcommand(&word).cloned() {
-            name = format!("{name} {}", inner.get_name());
-            asked = inner;
+    while let Some(word) = line.next() {
+        if word.starts_with('-') {
+            // Its value may be called like a command.
+            if shell::CONNECTION.contains(&word.as_str()) || word == "--log-format" {
+                line.next();
+            }
+            continue;
         }
+        // Behind a word that is no command there is none: `rollout status` is not `status`.
+        let Some(inner) = asked.find_subcommand(&word).cloned() else {
+            break;
+        };
+        name = format!("{name} {}", inner.get_name());
+        asked = inner;
     }
     (name, asked)
 }
@@ -411,53 +444,105 @@ fn flags(name: &str, asked: &clap::Command) -> String {
     }
 }
 
+/// Sentence with the commands below a command.
+fn commands(name: &str, asked: &clap::Command) -> String {
+    let shown = asked.get_subcommands().filter(|it| !it.is_hide_set());
+    let shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    format!("the commands of {name} are: {}", shown.join(", "))
+}
+
 /// dormer's equivalent of a command or output format that other programs have.
 fn elsewhere(error: &clap::Error) -> Option<&'static str> {
     let typed = |kind| words(error.get(kind)).into_iter().next();
     if let Some(command) = typed(ContextKind::InvalidSubcommand) {
-        return Some(match command.as_str() {
-            "install" | "setup" | "deploy" | "init" | "apply" => {
-                "its Helm chart installs dormer in a cluster: helm install dormer deploy/chart -n dormer, as docs/install.md \
-                 describes it step by step\ndormer demo shows everything on this computer, dormer preflight --cluster \
-                 checks a cluster before"
-            }
-            "upgrade" | "update" => {
-                "an upgrade starts when the pool's spec.payload names another installed payload: kubectl edit \
-                 windowspool windows\ndormer plan shows what would change, dormer get rollouts how far it is"
-            }
-            "list" | "ls" | "show" => {
-                "lists: dormer get machines; one object: dormer describe machine/NAME"
-            }
-            "rollout" => {
-                "dormer get rollouts -w follows a rollout, dormer history rollout/POOL shows what happened\n\
-                 dormer pause --pool POOL and dormer resume --pool POOL stop it and let it continue\n\
-                 dormer rollback --pool POOL shows what it can go back to; with --end it goes forward again"
-            }
-            "check" | "validate" | "test" => {
-                "dormer verify NODE checks a Node, dormer preflight --cluster a cluster, dormer lint FILE manifests"
-            }
-            "event" | "events" => {
-                "dormer history MACHINE shows what happened, dormer watch machines what happens"
-            }
-            "cordon" | "uncordon" => {
-                "dormer hold keeps a machine as it is, dormer drain empties it, dormer resume ends both"
-            }
-            "delete" | "rm" => {
-                "dormer recreate replaces a machine, dormer remove forgets it; a Machine is deleted by kubectl delete"
-            }
-            _ => return None,
-        });
+        return command_elsewhere(&command);
     }
     let value = typed(ContextKind::InvalidValue)?;
-    if ["node", "nodes"].contains(&value.as_str()) {
-        return Some(
+    let of_kind = match value.as_str() {
+        "node" | "nodes" => Some(
             "dormer get machines -o wide shows the Node of each machine, dormer verify NODE checks one",
-        );
+        ),
+        "worker" | "workers" => Some(
+            "dormer get tasks -o wide shows which worker has which task; a worker without a task is in no list",
+        ),
+        "event" | "events" => Some(
+            "dormer history MACHINE shows what happened to one, dormer get machines -w what happens",
+        ),
+        "all" => Some("dormer status shows everything on one screen"),
+        _ => None,
+    };
+    if of_kind.is_some() {
+        return of_kind;
     }
     let templates = ["jsonpath", "go-template", "custom-columns"];
     let template = templates.iter().any(|it| value.starts_with(it));
     template
         .then_some("single fields come out of JSON: dormer get machines -o json | jq -r '.[].name'")
+}
+
+/// dormer's equivalent of a command that other programs have.
+fn command_elsewhere(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "install" | "setup" | "deploy" | "init" | "apply" => {
+            "its Helm chart installs dormer in a cluster: helm install dormer deploy/chart -n dormer, as docs/install.md \
+             describes it step by step\ndormer demo shows everything on this computer, dormer preflight --cluster \
+             checks a cluster before"
+        }
+        "upgrade" | "update" => {
+            "an upgrade starts when the pool's spec.payload names another installed payload: kubectl edit \
+             windowspool windows\ndormer plan shows what would change, dormer get rollouts how far it is"
+        }
+        "list" | "ls" | "show" => {
+            "lists: dormer get machines; one object: dormer describe machine/NAME"
+        }
+        "rollout" => {
+            "dormer get rollouts shows how far each is, and with -w follows it; dormer history rollout/POOL shows what \
+             happened\n\
+             dormer pause --pool POOL and dormer resume --pool POOL stop it and let it continue\n\
+             dormer rollback --pool POOL shows what it can go back to; with --end it goes forward again"
+        }
+        "check" | "validate" | "test" => {
+            "dormer verify NODE checks a Node, dormer preflight --cluster a cluster, dormer lint FILE manifests"
+        }
+        "event" | "events" => {
+            "dormer history MACHINE shows what happened, dormer watch machines what happens"
+        }
+        "cordon" => {
+            "dormer drain MACHINE cordons and empties a node, dormer hold MACHINE only keeps it out of upgrades; dormer \
+             resume MACHINE ends either"
+        }
+        "unhold" | "unpause" | "undrain" | "continue" | "unfreeze" => {
+            "dormer resume MACHINE ends a hold, a pause and a drain of a machine, dormer resume --pool POOL the pause of a \
+             pool"
+        }
+        "uncordon" => {
+            "dormer resume MACHINE ends a hold, a pause and a drain of a machine; a cordon that a person set ends by kubectl \
+             uncordon NODE"
+        }
+        "release" => {
+            "dormer unquarantine MACHINE releases a quarantined run; dormer resume MACHINE ends a hold"
+        }
+        "cancel" | "stop" | "halt" => {
+            "dormer abort MACHINE ends an upgrade that runs or waits, dormer hold MACHINE keeps a machine out of the next \
+             one\ndormer pause --pool POOL lets no further machine of a pool begin"
+        }
+        "undo" | "revert" => {
+            "dormer rollback --pool POOL shows what a pool can go back to, dormer reset MACHINE --to RECORD takes a run \
+             back to a record of dormer history MACHINE"
+        }
+        "restart" | "reboot" | "replace" => {
+            "dormer retry MACHINE continues a step that failed, dormer recreate MACHINE replaces the machine"
+        }
+        "log" => "dormer logs MACHINE shows what ran on its host",
+        "edit" | "scale" | "patch" | "create" => {
+            "pools and MachineSets are objects of the cluster, which kubectl changes; dormer plan shows what a payload or a \
+             profile would change"
+        }
+        "delete" | "rm" => {
+            "dormer recreate replaces a machine, dormer remove forgets it; a Machine is deleted by kubectl delete"
+        }
+        _ => return None,
+    })
 }
 
 /// Words in the context of a mistake.
@@ -622,13 +707,41 @@ mod tests {
             let text = said(line).expect("a mistake");
             assert!(text.contains(part) && !text.contains("similar"), "{text}");
         }
+        for (line, parts) in [
+            ("dormer trace m --json", ["'--json'", "-o json"]),
+            ("dormer get machines --yaml", ["'--yaml'", "-o yaml"]),
+            ("dormer retry m -m x", ["'-m'", "--why REASON"]),
+            (
+                "dormer profile render openshift",
+                ["'openshift'", "the flags of dormer profile render are: "],
+            ),
+            (
+                "dormer profile list",
+                ["'list'", "the commands of dormer profile are: "],
+            ),
+            ("dormer store check /nope", ["'/nope'", "--store"]),
+            ("dormer preflight HOST", ["'HOST'", "--self-test"]),
+            (
+                "dormer replay",
+                [
+                    "<FILES>...",
+                    "Usage: dormer replay [OPTIONS] <FILES>... | --store DIR",
+                ],
+            ),
+            ("dormer unquarantine", ["<RUN>", "<RUN> | --all"]),
+        ] {
+            let text = said(line).expect("a mistake");
+            for part in parts {
+                assert!(text.contains(part), "{line}: {part}: {text}");
+            }
+        }
         for (line, meant) in [
             ("dormer recrate m", "'recreate'"),
             ("dormer uninstal", "'uninstall'"),
             ("dormer statsu", "'status'"),
             // And not 'reset', which is near as well, and disturbs.
             ("dormer set x", "'get'"),
-            ("dormer restart m", "'retry'"),
+            ("dormer restart m", "dormer retry MACHINE"),
         ] {
             let text = said(line).expect("a mistake");
             assert!(text.contains(meant), "{line}: {text}");

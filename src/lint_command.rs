@@ -226,9 +226,9 @@ fn json_of(all: &[Linted]) -> String {
         .iter()
         .flat_map(|linted| {
             linted.found.iter().map(|finding| {
-                let mut it = json!(finding);
-                it["file"] = json!(linted.name);
-                it
+                let mut shown = json!(finding);
+                shown["file"] = json!(linted.name);
+                shown
             })
         })
         .collect();

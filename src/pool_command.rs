@@ -21,7 +21,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Subcommands for pools.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Pool {
+pub(crate) enum PoolCommand {
     /// Print a WindowsPool with the settings of an earlier build's ConfigMap: dormer pool import | kubectl apply -f -
     #[command(after_help = EXIT_CODES)]
     Import(Import),
@@ -38,8 +38,8 @@ pub(crate) struct Import {
 }
 
 /// Runs the subcommand, and returns the exit code.
-pub(crate) async fn run(asked: Pool) -> ExitCode {
-    let Pool::Import(import) = asked;
+pub(crate) async fn run(asked: PoolCommand) -> ExitCode {
+    let PoolCommand::Import(import) = asked;
     finish(import.run().await.map(|text| (text, true)))
 }
 

@@ -12,6 +12,32 @@ use dormer_client::{
 };
 use std::{ffi::OsStr, io::Write, path::PathBuf, process::ExitCode};
 
+/// How the completions are loaded.
+pub(crate) const LOADED_BY: &str =
+    "Load them in the running shell, and write the line into the file to have them in each:
+  bash        source <(dormer completions bash)                          ~/.bashrc
+  zsh         source <(dormer completions zsh)                           ~/.zshrc, after compinit
+  fish        dormer completions fish | source                           ~/.config/fish/config.fish
+  powershell  dormer completions powershell | Out-String | Invoke-Expression   $PROFILE
+  elvish      eval (dormer completions elvish | slurp)                   ~/.config/elvish/rc.elv";
+
+/// Flags that say how dormer is reached. Each command has them, and kubectl's users write them before it.
+pub(crate) const CONNECTION: [&str; 10] = [
+    "--server",
+    "--token",
+    "--token-file",
+    "--ca-file",
+    "--kubeconfig",
+    "--context",
+    "--namespace",
+    "-n",
+    "--as-account",
+    "--audience",
+];
+
+/// Command of a shell that prints the names of the demonstration's faults.
+const FAULTS: &str = r"dormer demo --list-faults | sed -n 's/^  \([a-z0-9-]*\) .*/\1/p'";
+
 /// Arguments of `dormer completions`.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
@@ -26,6 +52,7 @@ impl Completions {
         let commands = commands_with_names(&whole);
         clap_complete::generate(self.shell, &mut whole, "dormer", &mut text);
         let text = with_names(self.shell, &String::from_utf8_lossy(&text), &commands);
+        let text = explained(self.shell, &text);
         let mut out = std::io::stdout();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match written {
@@ -35,6 +62,22 @@ impl Completions {
             }
             _ => Ok(ExitCode::SUCCESS),
         }
+    }
+}
+
+/// The completions with a comment that says how they are loaded. zsh reads its own first line.
+fn explained(shell: Shell, text: &str) -> String {
+    let name = shell.to_string();
+    let mut lines = LOADED_BY.lines();
+    let line = lines.find_map(|line| line.trim_start().strip_prefix(&name));
+    let line = line.unwrap_or_default().trim_start();
+    let comment = format!("# To load these completions: {line}\n");
+    match text
+        .split_once('\n')
+        .filter(|(first, _)| first.starts_with("#compdef"))
+    {
+        Some((first, rest)) => format!("{first}\n{comment}{rest}"),
+        None => format!("{comment}{text}"),
     }
 }
 
@@ -55,23 +98,36 @@ fn commands_with_names(whole: &Command) -> Vec<String> {
 fn with_names(shell: Shell, text: &str, commands: &[String]) -> String {
     let ask = format!("dormer {COMPLETE} --");
     let any = commands.join("|");
+    let valued = CONNECTION.join("|");
     match shell {
         // The generated function completes words; this one puts names in their place where a name belongs.
         Shell::Bash => format!(
             r#"{text}
 _dormer_with_names() {{
     _dormer "$@"
-    local word="${{COMP_WORDS[COMP_CWORD]}}" names
-    case "${{COMP_WORDS[1]}}" in
-        {any})
-            if [[ ${{COMP_CWORD}} -gt 1 && "${{word}}" != -* ]]; then
+    local word="${{COMP_WORDS[COMP_CWORD]}}" one names="" value=""
+    [[ "${{word}}" == -* ]] && return 0
+    # Connection flags may stand before the command, and their values be called like one.
+    for one in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        if [[ -n "${{value}}" ]]; then
+            [[ "${{one}}" == "=" ]] || value=""
+            continue
+        fi
+        case "${{one}}" in
+            {valued}) value=awaited ;;
+            demo)
+                [[ "${{COMP_WORDS[COMP_CWORD-1]}}" == --faults ]] && names="$({FAULTS})"
+                break
+                ;;
+            {any})
                 names="$({ask} "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)"
-                [[ "${{word}}" == "=" ]] && word=""
-                names="$(compgen -W "${{names}}" -- "${{word}}")"
-                [[ -n "${{names}}" ]] && COMPREPLY=( ${{names}} )
-            fi
-            ;;
-    esac
+                break
+                ;;
+        esac
+    done
+    [[ "${{word}}" == "=" ]] && word=""
+    names="$(compgen -W "${{names}}" -- "${{word}}")"
+    [[ -n "${{names}}" ]] && COMPREPLY=( ${{names}} )
     return 0
 }}
 complete -F _dormer_with_names -o bashdefault -o default dormer
@@ -97,13 +153,15 @@ complete -F _dormer_with_names -o bashdefault -o default dormer
             };
             let lines = text.lines().map(|line| match takes_name(line) {
                 true => line.replace(":_default'", ":_dormer_names'"),
-                false => line.to_owned(),
+                false => line.replace("]:FAULTS:_default'", "]:FAULTS:_dormer_faults'"),
             });
             let lines: Vec<String> = lines.collect();
             let body = lines.join("\n");
             let names = format!(
                 "_dormer_names() {{\n    local -a names\n    names=(${{(f)\"$({ask} \"${{(@)words[1,CURRENT]}}\" \
-                 2>/dev/null)\"}})\n    compadd -a names\n}}\n"
+                 2>/dev/null)\"}})\n    compadd -a names\n}}\n\n\
+                 _dormer_faults() {{\n    local -a names\n    names=(${{(f)\"$({FAULTS})\"}})\n    \
+                 compadd -a names\n}}\n"
             );
             body.replacen("\n_dormer() {", &format!("\n{names}\n_dormer() {{"), 1)
         }
@@ -113,7 +171,8 @@ complete -F _dormer_with_names -o bashdefault -o default dormer
             format!(
                 "{text}complete -c dormer -n \"{seen}\" -f -a \"{ask}\"\n\
                  complete -c dormer -n \"{seen}\" -l pool -x -a \"{ask}\"\n\
-                 complete -c dormer -n \"__fish_seen_subcommand_from rollback\" -l to -x -a \"{ask}\"\n"
+                 complete -c dormer -n \"__fish_seen_subcommand_from rollback\" -l to -x -a \"{ask}\"\n\
+                 complete -c dormer -n \"__fish_seen_subcommand_from demo\" -l faults -x -a \"({FAULTS})\"\n"
             )
         }
         _ => text.to_owned(),

@@ -1,7 +1,7 @@
 //! `dormer version`: which build this is, and which formats it reads and writes.
 
 use clap::Args;
-use dormer_client::{EXIT_CODES, Failure, finish, output::Output};
+use dormer_client::{EXIT_CODES, Failure, finish, output::OutputFormat};
 use dormer_engine::{DUMP_LAYOUT, embedded};
 use dormer_profile::document::DOCUMENT_SCHEMA;
 use dormer_proto::{envelope, work};
@@ -23,7 +23,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| BuildVersion::of_thi
 pub(crate) struct VersionArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 impl VersionArgs {

@@ -185,6 +185,29 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     let (begin, _) = name.split_at(name.len() - 3);
     assert_eq!(site.completed(&["why", begin]), [name]);
     assert_eq!(site.completed(&["recreate", "--ye"]), ["--yes"]);
+    // bash breaks words at `:` and `=`.
+    let port = site.url.rsplit(':').next().expect("a port");
+    let server = ["--server", "http", ":", "//127.0.0.1", ":", port];
+    let before = [&server[..], &["why", begin]].concat();
+    assert_eq!(site.completed(&before), [name]);
+    let states = site.completed(&["get", "machines", "--state", "=", "stu"]);
+    assert_eq!(states, ["stuck"]);
+    // The value of a connection flag may be called like a command.
+    assert_eq!(site.completed(&["--token", "demo", "why", begin]), [name]);
+    let faults = site.completed(&["demo", "--faults", "disk-f"]);
+    assert_eq!(faults, ["disk-full"]);
+    // As kubectl: what is no object is not on standard output.
+    for nothing in [
+        &["get", "quarantine"][..],
+        &["get", "machines", "--state", "recreated"],
+    ] {
+        let none = site.run(nothing);
+        assert_eq!(text(&none.stdout), "", "{nothing:?}");
+        assert!(
+            text(&none.stderr).contains("No resources found."),
+            "{none:?}"
+        );
+    }
     let why = site.say(&["why", name]);
     assert!(
         why.starts_with(&format!("{name} failed ")) && why.contains("\nState:   Failed since "),
@@ -387,6 +410,11 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             &["--for=state=Joined"],
         ),
         (&["get", "pool/nope"], 3, &["there is no pool \"nope\""]),
+        (
+            &["history", "windows"],
+            2,
+            &["windows is a pool and no machine", "rollout/windows"],
+        ),
         (&["get", "pool/windows"], 0, &[]),
         (&["describe", "pool/windows"], 0, &[]),
         (
@@ -401,7 +429,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["reset", "rollout/windows", "--to", "99999", "--yes"],
-            2,
+            3,
             &["has the records 1 to "],
         ),
         (
@@ -523,7 +551,7 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
     );
     let (kept, said) = code(&["reset", name, "--to-record", "4000", "--yes"]);
     assert!(
-        kept == 2 && said.contains("has the records 1 to"),
+        kept == 3 && said.contains("has the records 1 to"),
         "{kept}: {said}"
     );
     let nobody = asked(

@@ -34,9 +34,12 @@ fn engines_of_several_processes_share_a_load_and_leave_no_stream_behind() {
         "2",
         "--in-flight",
         "64",
+        "--signed",
     ];
     let figures = bench(&server, &load);
     assert_eq!(number(&figures, "/engines/count"), 2.0, "{figures}");
+    assert_eq!(figures["engines"]["signed"], true, "{figures}");
+    assert!(number(&figures, "/steps_per_cpu_loop") > 0.0, "{figures}");
     for engine in ["0", "1"] {
         let records = number(&figures, &format!("/engines/records/{engine}"));
         assert!(records > 0.0, "{figures}");
@@ -71,6 +74,10 @@ fn every_run_goes_on_after_an_engine_was_killed_and_after_a_flood() {
         (
             "until every run went on, s",
             format!("{:.1}", number(&failover, "/all_went_on_s")),
+        ),
+        (
+            "a partition unserved for at most, s",
+            format!("{:.1}", number(&failover, "/unserved_s_max")),
         ),
         ("runs of the flood", number(&overload, "/runs").to_string()),
         (

@@ -5,6 +5,7 @@
 //! of README and docs/tour.md.
 
 mod relay;
+mod size;
 
 use dormer_testkit::{
     Browser, Process, ProcessSpec, Start, TempDir, block_until,
@@ -253,7 +254,7 @@ fn other_pages(browser: &Browser, site: &Site) {
         (
             "activity",
             "/retry/.test(document.querySelector('tbody tr').innerText)
-             && /console/.test(document.querySelector('td[data-label=From]').innerText)",
+             && /console/.test(document.querySelector('td[data-label^=Sent]').innerText)",
         ),
         (
             "settings",

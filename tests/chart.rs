@@ -4,6 +4,7 @@
 //! here: `UPDATE_EXPECT=1 cargo test --test integration chart::`.
 
 use dormer_profile::yaml;
+use dormer_proto::subject::{INBOX_BYTES_MAX, Names};
 use dormer_support::windows::RELEASES;
 use dormer_testkit::{Helm, started};
 use serde_json::Value;
@@ -103,6 +104,13 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=join.clientCa=kube-system/ca/ca.crt",
             "--set=store.storageClass=fast",
             "--set=http.session.secret=own",
+            "--set=http.tokenProxy=127.0.0.1",
+            "--set=sshAgent.container.image=registry.example/agent:1",
+            "--set=sshAgent.container.volumeMounts[0].name=agent-settings",
+            "--set=sshAgent.container.volumeMounts[0].mountPath=/settings",
+            "--set=sshAgent.volumes[0].name=agent-settings",
+            "--set=sshAgent.volumes[0].secret.secretName=agent-settings",
+            "--set=sshAgent.keys[0]=SHA256:key",
             "--set=audit.log=/var/lib/dormer/audit.log",
             "--set=hostProgramSha256=0123456789012345678901234567890123456789012345678901234567890123",
             "--set=image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
@@ -179,7 +187,7 @@ pub(crate) const NETWORK: &[&str] = &[
     "--set=windowsNetwork.kubeProxy.image=registry.example/kube-proxy:1.36.3",
 ];
 
-fn deploy() -> PathBuf {
+pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
 
@@ -202,7 +210,7 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
 }
 
 /// Compares a file with what it should be, or writes it.
-fn same(file: &str, wanted: &str) {
+pub(crate) fn same(file: &str, wanted: &str) {
     let path = deploy().join(file);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(&path, wanted).expect("written");
@@ -211,12 +219,12 @@ fn same(file: &str, wanted: &str) {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "deploy/{file} is stale: UPDATE_EXPECT=1 cargo test --test integration chart::"
+        "deploy/{file} is stale: UPDATE_EXPECT=1 cargo test --test integration -- chart:: olm::"
     );
 }
 
 /// A rendering without Helm's own comments and without what empty branches leave behind.
-fn tidied(text: &str) -> String {
+pub(crate) fn tidied(text: &str) -> String {
     let mut lines = String::new();
     let mut blank = false;
     for line in text.lines().map(str::trim_end) {
@@ -227,7 +235,7 @@ fn tidied(text: &str) -> String {
             blank = true;
             continue;
         }
-        // An empty line counts only where text goes on.
+        // An empty line counts only where text continues.
         if blank && line != "---" && !lines.ends_with("---\n") {
             lines.push('\n');
         }
@@ -290,7 +298,7 @@ fn this_build_takes_the_arguments_of_every_pod() {
 }
 
 /// What dormer says its settings are with a container's arguments and variables.
-fn configured(container: &Value, variant: &str) -> String {
+pub(crate) fn configured(container: &Value, variant: &str) -> String {
     let mut dormer = Command::new(env!("CARGO_BIN_EXE_dormer"));
     for argument in container["args"].as_array().expect("arguments") {
         dormer.arg(argument.as_str().expect("a text"));
@@ -299,13 +307,60 @@ fn configured(container: &Value, variant: &str) -> String {
         let name = variable["name"].as_str().expect("a name");
         // A Secret for NATS has either a user or a token.
         if name != "DORMER_NATS_TOKEN" {
-            dormer.env(name, "0123456789abcdef0123456789abcdef");
+            let secret = "0123456789abcdef0123456789abcdef";
+            dormer.env(name, variable["value"].as_str().unwrap_or(secret));
         }
     }
     let output = dormer.arg("--print-config").output().expect("dormer");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{variant}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The page about backups.
+const BACKUP: &str = include_str!("../docs/backup.md");
+
+/// Objects in the YAML blocks of a page.
+pub(crate) fn objects_of_page(page: &str) -> Vec<Value> {
+    let blocks = page.split("```yaml\n").skip(1);
+    let texts = blocks.filter_map(|block| block.split("\n```").next());
+    texts.flat_map(objects).collect()
+}
+
+/// This build takes the arguments of the examples, and each of their files is on a volume.
+#[test]
+fn the_jobs_of_the_page_about_backups_can_run() {
+    let all = objects_of_page(BACKUP);
+    let mut jobs = 0;
+    for object in &all {
+        let spec = match object["kind"].as_str() {
+            Some("CronJob") => &object["spec"]["jobTemplate"]["spec"],
+            Some("Job") => &object["spec"],
+            _ => continue,
+        };
+        jobs += 1;
+        let container = &spec["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().expect("arguments");
+        let arguments: Vec<&str> = arguments.iter().filter_map(Value::as_str).collect();
+        let mounts = container["volumeMounts"].as_array().expect("mounts");
+        for file in arguments.iter().filter_map(|it| it.split_once("=/")) {
+            let path = format!("/{}", file.1);
+            let within = |mount: &Value| {
+                let at = mount["mountPath"].as_str().expect("a path");
+                path.starts_with(at)
+            };
+            assert!(mounts.iter().any(within), "{path}");
+        }
+        // Help is printed once the arguments before it were understood.
+        let said = Command::new(env!("CARGO_BIN_EXE_dormer"))
+            .args(&arguments)
+            .arg("--help")
+            .output()
+            .expect("dormer runs");
+        let why = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "{arguments:?}: {why}");
+    }
+    assert_eq!(jobs, 2);
 }
 
 #[test]
@@ -356,6 +411,165 @@ fn a_pod_may_write_nothing_but_its_volumes_and_is_probed_where_dormer_answers() 
     }
 }
 
+/// `0440` is a number for readers of YAML 1.1 alone, such as kubectl, and a text for those of 1.2 and of JSON.
+#[test]
+fn keys_are_for_dormers_user_in_every_dialect_of_yaml() {
+    let helm = started!(Helm::start());
+    let keys = "--set=nats.keys=dormer-keys,history.keys=dormer-history-keys";
+    let all = objects(&rendered(&helm, "dormer", &["--set=mode=split", keys]));
+    let pods = pods(&all);
+    let volumes = pods.iter().flat_map(|(_, pod)| pod["volumes"].as_array());
+    let secrets = volumes.flatten().filter(|it| {
+        let name = it["secret"]["secretName"].as_str().unwrap_or_default();
+        name.starts_with("dormer-keys-") || name == "dormer-history-keys"
+    });
+    let modes: Vec<Option<u64>> = secrets
+        .map(|it| it["secret"]["defaultMode"].as_u64())
+        .collect();
+    assert_eq!(
+        modes,
+        vec![Some(0o440); 6],
+        "five roles, and the engine's history"
+    );
+}
+
+/// Arguments of each component's pod.
+fn arguments_of(helm: &Helm, values: &[&str]) -> Vec<(String, Vec<String>)> {
+    let all = pods(&objects(&rendered(helm, "dormer", values)));
+    let texts = |pod: &Value| {
+        let all = pod["containers"][0]["args"].as_array().expect("arguments");
+        let texts = all.iter().filter_map(Value::as_str).map(str::to_owned);
+        texts.collect()
+    };
+    all.into_iter()
+        .map(|(component, pod)| (component, texts(&pod)))
+        .collect()
+}
+
+/// Neither by its arguments nor by its account does a pod of dormer's come to a private key.
+#[test]
+fn a_key_in_an_agent_is_in_no_secret_that_dormer_may_read() {
+    let helm = started!(Helm::start());
+    let agent = "--set=sshAgent.container.image=registry.example/agent:1";
+    let keys = "--set=sshAgent.keys={SHA256:new,SHA256:old}";
+    for mode in ["single", "split"] {
+        let mode = format!("--set=mode={mode}");
+        let may_read = |values: &[&str]| {
+            let all = objects(&rendered(&helm, "dormer", values));
+            let roles = all.iter().filter(|it| it["kind"] == "Role");
+            let rules = roles.map(|role| role["rules"].to_string());
+            rules.filter(|it| it.contains("cloud-private-key")).count()
+        };
+        assert_eq!(may_read(&[&mode]), 1, "{mode}");
+        assert_eq!(may_read(&[&mode, agent]), 0, "{mode}");
+        for (component, arguments) in arguments_of(&helm, &[&mode, agent, keys]) {
+            let logs_in = ["single", "worker"].contains(&component.as_str());
+            for (flag, there) in [
+                ("--private-key-secret=cloud-private-key", false),
+                ("--ssh-agent=/run/dormer-agent/socket", logs_in),
+                ("--ssh-agent-key=SHA256:new", logs_in),
+                ("--ssh-agent-key=SHA256:old", logs_in),
+            ] {
+                let found = arguments.iter().any(|it| it == flag);
+                assert_eq!(found, there, "{mode} {component} {flag}: {arguments:?}");
+            }
+        }
+        let all = objects(&rendered(&helm, "dormer", &[&mode, agent, keys]));
+        for (component, pod) in pods(&all) {
+            let beside = pod["initContainers"].as_array();
+            let logs_in = ["single", "worker"].contains(&component.as_str());
+            assert_eq!(beside.is_some(), logs_in, "{mode} {component}");
+            if let Some(beside) = beside {
+                assert_eq!(
+                    beside[0]["restartPolicy"], "Always",
+                    "it runs beside dormer"
+                );
+            }
+        }
+    }
+}
+
+/// The roles that serve people take a forwarded token of that one address, and without the value of none.
+#[test]
+fn one_proxy_may_forward_tokens_to_the_console_alone() {
+    let helm = started!(Helm::start());
+    let proxy = "--set=http.tokenProxy=10.0.0.7";
+    for mode in ["single", "split"] {
+        let mode = format!("--set=mode={mode}");
+        let taken = |values: &[&str]| -> Vec<String> {
+            let all = arguments_of(&helm, values).into_iter();
+            let with = all.filter(|(_, all)| all.iter().any(|it| it == "--token-proxy=10.0.0.7"));
+            with.map(|(component, _)| component).collect()
+        };
+        let people = if mode.ends_with("single") {
+            "single"
+        } else {
+            "console"
+        };
+        assert_eq!(taken(&[&mode, proxy]), [people]);
+        let unset = arguments_of(&helm, &[&mode]);
+        assert!(!format!("{unset:?}").contains("token-proxy"), "{unset:?}");
+    }
+}
+
+/// TCP ports to which network policies let a component's pods connect; `None`: any.
+fn ports_out(all: &[Value], component: &str) -> Option<Vec<u64>> {
+    let selects = |policy: &&Value| {
+        let selector = &policy["spec"]["podSelector"];
+        let label = &selector["matchLabels"]["app.kubernetes.io/component"];
+        let among = selector["matchExpressions"][0]["values"].as_array();
+        let named = among.is_none_or(|all| all.iter().any(|it| it == component));
+        named && (label.is_null() || label == component)
+    };
+    let policies = all.iter().filter(|it| it["kind"] == "NetworkPolicy");
+    let out = policies.filter(|it| it["spec"]["policyTypes"][0] == "Egress");
+    let out: Vec<&Value> = out.filter(selects).collect();
+    let rules = out.iter().flat_map(|it| it["spec"]["egress"].as_array());
+    let ports = rules.flatten().flat_map(|rule| {
+        let ports = rule["ports"].as_array();
+        ports.expect("a rule without ports lets all through")
+    });
+    let tcp = ports.filter(|port| port["protocol"] == "TCP");
+    let tcp = tcp.map(|port| port["port"].as_u64().expect("a number"));
+    (!out.is_empty()).then(|| tcp.collect())
+}
+
+#[test]
+fn only_workers_reach_the_ssh_port_and_each_role_reaches_what_the_values_name() {
+    let helm = started!(Helm::start());
+    let values = [
+        "--set=mode=split",
+        "--set=nats.url=tls://u:77@nats-a:4333\\,tls://nats-b",
+        "--set=nats.insecure=true",
+        "--set=nats.monitor=http://nats:8333",
+        "--set=otlpEndpoint=https://collector.example/otlp",
+        "--set=join.apiUrl=https://api.example:16443",
+        "--set=networkPolicy.apiPorts={8443}",
+    ];
+    let text = helm
+        .template(&deploy().join("chart"), &values)
+        .expect("a rendering");
+    let all = objects(&text);
+    assert_eq!(ports_out(&all, "worker"), None);
+    let cluster = [443, 6443, 16443, 8443];
+    for (component, api) in [
+        ("engine", &[][..]),
+        ("approver", &cluster),
+        ("watcher", &cluster),
+        ("console", &cluster),
+    ] {
+        let ports = ports_out(&all, component).expect("a policy");
+        for wanted in [4333, 4222, 8333, 443].iter().chain(api) {
+            assert!(ports.contains(wanted), "{component} {wanted}: {ports:?}");
+        }
+        for refused in [22, 77, 10250] {
+            assert!(!ports.contains(&refused), "{component}: {ports:?}");
+        }
+        let engines = component == "engine" && ports.contains(&6443);
+        assert!(!engines, "an engine needs no API server: {ports:?}");
+    }
+}
+
 #[test]
 fn the_menu_of_openshifts_console_links_to_dormers() {
     let helm = started!(Helm::start());
@@ -388,6 +602,9 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
         ),
         ("--set=payloadKeys[0]=untrusted comment", "payloadKeys"),
         ("--set=slots=0", "slots"),
+        ("--set=pool.name=blue", "pool"),
+        ("--set=sshAgent.keys[0]=id.pub", "sshAgent"),
+        ("--set=http.tokenProxy=proxy.example", "tokenProxy"),
         ("--set=consoleLink.url=http://plain.example", "consoleLink"),
     ] {
         let said = helm
@@ -404,6 +621,115 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     ];
     let said = helm.template(&chart, &both).expect_err("Helm refuses it");
     assert!(said.contains("exclude each other"), "{said}");
+}
+
+/// A stream reserves its bytes when it is created. The inbox of an earlier build is as large, and stays during an update.
+#[test]
+fn the_memory_of_nats_has_room_for_every_stream_and_for_an_update() {
+    let text = std::fs::read_to_string(deploy().join("nats-values.yaml")).expect("a file");
+    let values: Value = yaml::from_str(&text).expect("values");
+    let size = values["config"]["jetstream"]["memoryStore"]["maxSize"].as_str();
+    let mebibytes = size
+        .and_then(|it| it.strip_suffix("Mi"))
+        .expect("mebibytes");
+    let given = mebibytes.parse::<i64>().expect("a number") << 20;
+    let streams = Names::default().streams();
+    let reserved = streams.iter().filter(|it| it.in_memory && it.bytes_max > 0);
+    let reserved: i64 = reserved.map(|it| it.bytes_max).sum();
+    assert!(reserved > INBOX_BYTES_MAX, "the stream of changes, too");
+    let needed = reserved + INBOX_BYTES_MAX;
+    // Orders and alarms reserve nothing.
+    assert!(given > needed, "{size:?} for {} MiB and more", needed >> 20);
+}
+
+/// A namespace that is not there lets the whole installation fail.
+#[test]
+fn plain_kubernetes_needs_no_namespace_of_openshift() {
+    let helm = started!(Helm::start());
+    for mode in ["single", "split"] {
+        let values = format!(
+            "--set=platform=upstream,mode={mode},payloadUnsigned=true,ownHosts=true,clusterApiNamespace=clusters,\
+             join.apiUrl=https://api.example:6443,join.serviceCidr=10.96.0.0/12,http.session.generate=false"
+        );
+        let text = rendered(&helm, "dormer", &[&values, NATS]);
+        let mut namespaces: Vec<String> = objects(&text)
+            .iter()
+            .filter_map(|object| object["metadata"]["namespace"].as_str())
+            .map(str::to_owned)
+            .collect();
+        namespaces.sort();
+        namespaces.dedup();
+        namespaces
+            .retain(|name| !["clusters", "default", "dormer", "kube-system"].contains(&&**name));
+        // The chart makes this one.
+        namespaces.retain(|name| name != "dormer-join");
+        assert_eq!(namespaces, Vec::<String>::new(), "{mode}");
+        assert!(
+            !text.contains("--machine-namespace=openshift-machine-api"),
+            "{mode}"
+        );
+    }
+}
+
+/// Only OpenShift's machines use the Secret with the user data, and no name can be asked of a create: elsewhere nothing grants
+/// it, and nowhere for all namespaces.
+#[test]
+fn the_right_to_make_the_user_data_is_for_the_namespaces_of_openshift() {
+    let helm = started!(Helm::start());
+    let granted = |values: &str| -> Vec<String> {
+        let join = "join.apiUrl=https://api.example:6443,join.serviceCidr=10.96.0.0/12";
+        let values = format!("--set=payloadUnsigned=true,{join},{values}");
+        let objects = objects(&rendered(&helm, "dormer", &[&values]));
+        let makes_secrets = |object: &&Value| {
+            let rules = object["rules"].as_array().into_iter().flatten();
+            let has = |it: &Value, key: &str, word: &str| {
+                let words = it[key].as_array().into_iter().flatten();
+                words.into_iter().any(|it| it == word || it == "*")
+            };
+            rules
+                .filter(|it| has(it, "resources", "secrets"))
+                .any(|it| has(it, "verbs", "create"))
+        };
+        let roles = objects.iter().filter(makes_secrets).filter(|it| {
+            let namespace = it["metadata"]["namespace"].as_str().unwrap_or_default();
+            // Bootstrap tokens, and the requests for tokens of the account.
+            !["kube-system", "dormer-join"].contains(&namespace)
+        });
+        let roles: Vec<String> = roles
+            .map(|it| {
+                let at = &it["metadata"];
+                let named = [&it["kind"], &at["name"], &at["namespace"]];
+                named.map(|it| it.as_str().unwrap_or_default()).join(" ")
+            })
+            .collect();
+        let bound = objects.iter().filter(|it| {
+            it["roleRef"]["name"] == "dormer-worker-user-data" && it["kind"] == "RoleBinding"
+        });
+        assert_eq!(bound.count(), roles.len(), "{values}: {roles:?}");
+        roles
+    };
+    let role = |namespace: &str| format!("Role dormer-worker-user-data {namespace}");
+    for machines in ["", "x", "*"] {
+        let upstream = format!("platform=upstream,machineNamespace={machines}");
+        assert_eq!(granted(&upstream), Vec::<String>::new(), "{machines}");
+    }
+    for (values, namespaces) in [
+        ("machineNamespace=", vec!["openshift-machine-api"]),
+        ("machineNamespace=x", vec!["x"]),
+        ("machineNamespace=*", vec!["openshift-machine-api"]),
+        (
+            "clusterApiNamespace=openshift-cluster-api",
+            vec!["openshift-machine-api", "openshift-cluster-api"],
+        ),
+        (
+            "clusterApiNamespace=clusters",
+            vec!["openshift-machine-api"],
+        ),
+    ] {
+        let wanted: Vec<String> = namespaces.into_iter().map(role).collect();
+        let values = format!("platform=openshift,{values}");
+        assert_eq!(granted(&values), wanted, "{values}");
+    }
 }
 
 /// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's

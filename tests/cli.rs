@@ -154,8 +154,52 @@ fn a_wrong_path_is_reported_as_one_and_a_misspelt_flag_gets_the_near_one() {
         store.contains("there is no such folder") && !store.contains("damaged"),
         "{store}"
     );
+    // Elsewhere -o is a format, and no archive is called "json".
+    let format = said(&["support-bundle", "-o", "json"]);
+    assert!(
+        format.contains("'-o'") && format.contains("--to"),
+        "{format}"
+    );
+    let format = said(&["support-bundle", "--output", "json"]);
+    assert!(format.contains("'--output'"), "{format}");
     let flag = said(&["get", "machines", "--sort-bye", "name"]);
     assert!(flag.contains("'--sort-by'"), "{flag}");
+    // Verbs of other programs lead to the command that does it, and not to one that reads alike.
+    for (verb, leads_to) in [
+        ("unhold", "dormer resume MACHINE"),
+        ("unpause", "dormer resume --pool POOL"),
+        ("uncordon", "dormer resume MACHINE"),
+        ("uncordon", "kubectl uncordon NODE"),
+        ("release", "dormer unquarantine MACHINE"),
+        ("release", "dormer resume MACHINE ends a hold"),
+        ("edit", "what a payload or a profile would change"),
+        ("scale", "what a payload or a profile would change"),
+        ("cancel", "dormer abort MACHINE"),
+        ("stop", "dormer pause --pool POOL"),
+        ("cordon", "dormer drain MACHINE"),
+        ("log", "dormer logs MACHINE"),
+    ] {
+        let answer = said(&[verb, "windows"]);
+        assert!(
+            answer.contains(leads_to) && !answer.contains("similar"),
+            "{verb}: {answer}"
+        );
+    }
+    let rollout = said(&["rollout", "status", "windows"]);
+    assert!(
+        rollout.contains("dormer get rollouts shows how far each is")
+            && !rollout.contains("the commands of dormer status"),
+        "{rollout}"
+    );
+    for (kind, leads_to) in [
+        ("workers", "dormer get tasks -o wide"),
+        ("events", "dormer history MACHINE"),
+        ("all", "dormer status"),
+        ("nodes", "dormer get machines -o wide"),
+    ] {
+        let answer = said(&["get", kind]);
+        assert!(answer.contains(leads_to), "{kind}: {answer}");
+    }
     let command = said(&["statsu"]);
     assert!(command.contains("'status'"), "{command}");
 }
@@ -181,6 +225,13 @@ fn completions_know_every_command_in_every_shell() {
         "each argument that is a name: {zsh}"
     );
     assert!(zsh.contains("]:VERSION:_dormer_names'"), "{zsh}");
+    assert!(zsh.contains("]:FAULTS:_dormer_faults'"), "{zsh}");
+    assert!(zsh.contains("\n_dormer_faults() {"), "{zsh}");
+    let fish = text(&dormer(&["completions", "fish"]).stdout);
+    assert!(
+        fish.contains("-l faults -x -a \"(dormer demo --list-faults"),
+        "{fish}"
+    );
     assert!(!dormer(&["completions", "csh"]).status.success());
 }
 
@@ -275,6 +326,31 @@ fn a_demonstration_whose_reader_goes_leaves_nothing_behind() {
     assert_eq!(child.wait().unwrap().code(), Some(141));
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_demonstration_that_a_person_ends_says_so_by_its_exit_status() {
+    use std::io::{BufRead as _, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["demo", "--faults", "dead", "--machines", "1"])
+        .env("TMPDIR", folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(first.contains("being created"), "{first}");
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
+    assert!(sent.unwrap().success());
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    let end = rest
+        .iter()
+        .filter(|line| line.contains("interrupted by SIGINT"));
+    assert_eq!(end.count(), 1, "{rest:?}");
 }
 
 #[test]

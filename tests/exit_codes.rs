@@ -30,7 +30,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "profile render --layer @/no",
-        "--layer @/no: the folder @ has no no",
+        "--layer @/no: No such file",
     ),
     (
         2,
@@ -40,7 +40,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "profile render --payload @",
-        "--payload @/payload.yaml: the folder @ has no payload.yaml",
+        "--payload @/payload.yaml: No such file",
     ),
     (
         2,
@@ -117,15 +117,11 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "migrate back win-a --key @/no --host-program @/no",
-        "--key @/no: the folder @ has no no",
+        "--key @/no: No such file",
     ),
     (2, "ssh-key", "rotate"),
     (2, "ssh-key rotate", "--new <FILE>"),
-    (
-        2,
-        "ssh-key rotate --new @/no",
-        "--new @/no: the folder @ has no no",
-    ),
+    (2, "ssh-key rotate --new @/no", "--new @/no: No such file"),
     (
         1,
         "ssh-key rotate --new @/layer.yaml",
@@ -151,7 +147,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "preflight --self-test h --key @/no --host-program @/layer.yaml",
-        "--key @/no: the folder @ has no no",
+        "--key @/no: No such file",
     ),
     (
         2,
@@ -162,6 +158,11 @@ const TABLE: &[(i32, &str, &str)] = &[
         2,
         "preflight --cluster --kubeconfig @/kubeconfig --as system:serviceaccount:x",
         "NAMESPACE:NAME",
+    ),
+    (
+        2,
+        "preflight --self-test h --key @/layer.yaml --host-program @/layer.yaml --record @/made",
+        "--perform-program <FILE>",
     ),
     (2, "preflight --as nonsense", "dormer preflight --cluster"),
     (2, "replay @/no", "@/no: No such file"),
@@ -221,7 +222,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "plan --payload @",
-        "--payload @/payload.yaml: the folder @ has no payload.yaml",
+        "--payload @/payload.yaml: No such file",
     ),
     (2, "plan --profile @/no/x", "--profile @/no/x: No such file"),
     (2, "get machinse", "a similar value exists: 'machines'"),
@@ -242,7 +243,7 @@ const TABLE: &[(i32, &str, &str)] = &[
         "get --straegy x machines",
         "the flags of dormer get are: ",
     ),
-    (2, "why rollout/windows", "dormer describe rollout windows"),
+    (4, "why rollout/windows", "Check that dormer runs there"),
     (2, "dead-letters show x", "give the number under ID"),
     (2, "lint @", "@: is a folder"),
     (

@@ -1,8 +1,11 @@
-//! The image: two builds of one commit give one digest, and it holds nothing but what it should.
+//! The image: two builds of one commit give one digest, it holds nothing but what it should, and a release comes up from it
+//! and from a payload's image.
 //!
 //! `DORMER_PROGRAM` and `DORMER_HOST_PROGRAM` name programs that are already built, as they do for the script itself; the
 //! long tier then counts nothing as passed.
 
+use crate::real::pods::a_release_comes_up_from_images;
+use dormer_fleet::payload::write_example;
 use dormer_testkit::{long, test_dir};
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -38,8 +41,32 @@ fn blob(folder: &Path, digest: &Value) -> PathBuf {
     folder.join("blobs/sha256").join(sum)
 }
 
-#[test]
-fn two_builds_give_one_image_with_nothing_superfluous() {
+/// Builds a payload's image on dormer's, and writes it into a folder in OCI's layout.
+fn payload_built(folder: &Path) -> PathBuf {
+    let (context, layout) = (folder.join("11.0.0"), folder.join("payload"));
+    write_example(&context, "11.0.0").expect("a payload");
+    let buildah = |words: &[&str]| {
+        let done = Command::new("buildah").args(words).output();
+        let done = done.expect("buildah");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{words:?}: {said}");
+    };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/image/payload.Containerfile");
+    let tag = "localhost/dormer-payload:test";
+    buildah(&[
+        "build",
+        "--isolation=chroot",
+        "--build-arg=DORMER=localhost/dormer:test",
+        &format!("--file={}", file.display()),
+        &format!("--tag={tag}"),
+        &context.display().to_string(),
+    ]);
+    buildah(&["push", "--quiet", tag, &format!("oci:{}", layout.display())]);
+    layout
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_builds_give_one_image_with_nothing_superfluous_from_which_a_release_comes_up() {
     let part = long!("image");
     let (first, second) = (test_dir("image"), test_dir("image"));
     let digest = built(first.path());
@@ -72,6 +99,9 @@ fn two_builds_give_one_image_with_nothing_superfluous() {
             "usr/share/dormer/dormer-host.exe"
         ]
     );
+    let folder = test_dir("image");
+    let payload = payload_built(folder.path());
+    a_release_comes_up_from_images(first.path(), &payload).await;
     if std::env::var_os("DORMER_PROGRAM").is_some() {
         // The figures are those of what a build from nothing makes.
         return;

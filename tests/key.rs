@@ -3,7 +3,8 @@
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
-    KeyKind, Process, ProcessSpec, SshKey, TempDir, await_condition, free_port, test_dir,
+    KeyKind, Process, ProcessSpec, SshAgent, SshKey, TempDir, await_condition, free_port, started,
+    test_dir,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -50,6 +51,11 @@ impl Site {
     }
 
     async fn without(without: Without) -> Self {
+        Self::with(without, &[]).await
+    }
+
+    /// The same with more flags.
+    async fn with(without: Without, more: &[String]) -> Self {
         let folder = test_dir("key");
         let ssh_port = free_port();
         let port = free_port();
@@ -92,7 +98,8 @@ impl Site {
             .into_iter()
             .chain(program)
             .flat_map(|(flag, value)| [flag.to_owned(), value])
-            .chain(["--payload-unsigned".to_owned()]);
+            .chain(["--payload-unsigned".to_owned()])
+            .chain(more.iter().cloned());
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(args).collect(),
@@ -356,9 +363,12 @@ impl Site {
     /// User data of new machines.
     async fn user_data(&self) -> String {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "openshift-machine-api");
-        let secret = secrets.get("windows-user-data").await.expect("user data");
-        let data = secret.data.unwrap_or_default().remove("userData");
-        String::from_utf8(data.expect("text").0).expect("text")
+        let secret = secrets.get_opt("windows-user-data").await.expect("asked");
+        let data = secret
+            .and_then(|it| it.data)
+            .unwrap_or_default()
+            .remove("userData");
+        String::from_utf8(data.unwrap_or_default().0).expect("text")
     }
 }
 
@@ -416,4 +426,58 @@ async fn the_key_of_nodes_that_serve_is_rotated_no_pod_moves_and_new_machines_ha
         site.served() == MACHINES + 1
     })
     .await;
+}
+
+/// The worker has the public half alone: the cluster has no Secret with a key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_come_up_by_a_key_that_only_an_agent_has_and_wait_for_it_by_name() {
+    dormer_testkit::full!();
+    let mut agent = started!(SshAgent::start());
+    let socket = agent.socket().display().to_string();
+    let flags = ["--ssh-agent".to_owned(), socket.clone()];
+    let site = Site::with(Without::Key, &flags).await;
+    let get = ["get", "machines"];
+    let all = format!(
+        "All {MACHINES} machines wait for one thing: there is no SSH private key: the SSH agent at {socket} "
+    );
+    let said = site.await_said(&get, &format!("{all}shows no key")).await;
+    assert_eq!(said.matches("ssh-add -X").count(), 1, "said once: {said}");
+
+    let file = site.folder.path().join("key");
+    let add = |agent: &SshAgent| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::write(&file, &site.world.ssh_key.private_pem).expect("written");
+        std::fs::set_permissions(&file, mode).expect("as ssh-add wants it");
+        agent.ssh_add(&[&file]).expect("added");
+        std::fs::remove_file(&file).expect("removed");
+    };
+    add(&agent);
+    await_condition("nodes", IN_TIME, || async { site.served() == MACHINES }).await;
+    let user_data: Api<Secret> = Api::namespaced(site.client.clone(), "openshift-machine-api");
+    let params = DeleteParams::default();
+    let gone = user_data.delete("windows-user-data", &params).await;
+    gone.expect("deleted");
+    let secret = site.secrets.get_opt(SECRET).await.expect("asked");
+    assert!(secret.is_none(), "{secret:?}");
+    let public = site.world.ssh_key.public_line.split_whitespace();
+    let public = public.take(2).collect::<Vec<_>>().join(" ");
+    await_condition("user data with its public half", IN_TIME, || async {
+        site.user_data().await.contains(&public)
+    })
+    .await;
+
+    // Without its agent dormer has no key, and has it again with the agent.
+    agent.kill();
+    await_condition("the agent is missed", IN_TIME, || async {
+        let ready = site.page("/readyz");
+        ready.contains("hindered") && ready.contains("nothing listens at its socket")
+    })
+    .await;
+    agent.restart().expect("it comes up");
+    add(&agent);
+    await_condition("health", IN_TIME, || async {
+        !site.page("/readyz").contains("hindered")
+    })
+    .await;
+    assert_eq!(site.served(), MACHINES);
 }

@@ -5,8 +5,8 @@
 #   tests/kill.sh                       50 machines, one kill every 4 seconds
 #   MACHINES=4 SPEED=200 tests/kill.sh  a short one
 #
-# It starts a nats-server that syncs every write, `dormer fleet`, and dormer as separate processes: one watcher, two
-# engines, three workers, one approver, one console. It ends with 0 and a summary in one line if all machines carry the
+# It starts a nats-server that syncs every write, `dormer fleet`, and dormer as separate processes with keys for messages and
+# histories: one watcher, two engines, three workers, one approver, one console. It ends with 0 and a summary in one line if all machines carry the
 # new version, never more than one node was away at once (by the fleet's own account), no host was changed twice for one
 # task, and no process ended by itself; else with 1 and what went wrong. Everything it starts and writes is gone when it
 # ends.
@@ -115,11 +115,12 @@ POOL
 
 # start_dormer NAME: the part of the name before the dash is the role.
 start_dormer() {
-    local name=$1 listen=127.0.0.1:0
+    local name=$1 listen=127.0.0.1:0 history=()
     if [[ $name == console ]]; then listen=$console; fi
+    if [[ $name == engine-* ]]; then history=(--history-keys "$folder/keys/history.keys"); fi
     start "$name" "$DORMER" run --role "${name%-*}" --name "$name" --kubeconfig "$folder/kubeconfig" \
         --store "$store" --nats-monitor "$monitor" --payload "$folder/payloads" --payload-unsigned --host-program "$folder/dormer-host.exe" \
-        --ssh-port 2222 --listen "$listen"
+        --ssh-port 2222 --listen "$listen" --nats-keys "$folder/keys" "${history[@]}"
 }
 
 kill_next() {
@@ -190,10 +191,12 @@ judge() {
     [[ $away == 1 ]] || failed+=("$away nodes were away at once, not 1")
     [[ $account == *'"changed_twice":{}'* ]] || failed+=("hosts were changed twice for one task")
     [[ $account == *'"unknown_commands":0'* ]] || failed+=("hosts were sent commands that they do not know")
+    if found 'a message is refused' "$folder"/*.log; then failed+=("a role refused a message of another"); fi
 }
 
 start_nats
 start_fleet
+"$DORMER" keys make --output "$folder/keys" >/dev/null || give_up "dormer keys make fails"
 console=127.0.0.1:$(free_port)
 for name in "${PROCESSES[@]}"; do start_dormer "$name"; done
 say "$MACHINES machines, $SPEED times as fast as life; one of ${#PROCESSES[@]} processes is killed every $EVERY s"

@@ -33,6 +33,7 @@ mod metrics;
 #[cfg(feature = "demo")]
 mod migrate;
 mod nats_users;
+mod olm;
 mod payload;
 #[cfg(feature = "demo")]
 mod plan;
@@ -41,6 +42,7 @@ mod preflight;
 mod profile;
 #[cfg(feature = "demo")]
 mod real;
+mod release;
 mod replay;
 #[cfg(feature = "demo")]
 mod run;
@@ -56,6 +58,7 @@ mod tidy_circles;
 mod tidy_docs;
 mod tidy_pages;
 mod tidy_paths;
+mod tidy_prose;
 mod tidy_untested;
 mod tidy_words;
 #[cfg(feature = "demo")]

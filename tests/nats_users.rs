@@ -12,9 +12,10 @@ use dormer_engine::{
 use dormer_profile::yaml;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId, Timestamp},
-    subject::Names,
+    subject::{Names, history_stream_of},
 };
 use dormer_testkit::{Login, NatsOptions, NatsServer, await_condition, started};
+use serde_json::{Value, json};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -49,6 +50,7 @@ async fn user(server: &NatsServer, role: &str) -> (Client, Arc<Mutex<Vec<String>
     let noted = Arc::clone(&refusals);
     let options = ConnectOptions::new()
         .user_and_password(format!("dormer-{role}"), role.to_owned())
+        .custom_inbox_prefix(format!("_INBOX.dormer-{role}"))
         .event_callback(move |event| {
             let noted = Arc::clone(&noted);
             async move {
@@ -71,11 +73,17 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
                 "dormer.inbox2.1.engine.signal.machine.a.b",
                 "dormer.receipts.worker-0",
                 "$JS.API.STREAM.CREATE.dormer-history-0",
+                // It forgets runs that have ended. The subject does not say which, so that this empties the stream, too.
+                "$JS.API.STREAM.PURGE.dormer-history-0",
             ],
             &[
                 "other.a",
                 "$JS.API.STREAM.DELETE.other",
                 "$JS.API.STREAM.CREATE.other",
+                "$JS.API.STREAM.MSG.DELETE.dormer-history-0",
+                "$JS.API.STREAM.DELETE.dormer-history-0",
+                "$JS.API.STREAM.RESTORE.dormer-history-0",
+                "$JS.API.STREAM.UPDATE.dormer-history-0",
             ],
         ),
         "worker" => (
@@ -138,6 +146,8 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
                 // dormer unquarantine.
                 "dormer.meta.quarantine.machine.a",
                 "$JS.API.STREAM.MSG.GET.dormer-history-0",
+                // What a restart of the server takes away.
+                "$JS.API.STREAM.CREATE.dormer-tasks",
             ],
             &[
                 "$JS.API.STREAM.PURGE.dormer-meta",
@@ -154,6 +164,10 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
                 "$JS.API.STREAM.DELETE.dormer-history-0",
                 "$JS.API.STREAM.PURGE.dormer-history-0",
                 "$JS.API.STREAM.UPDATE.dormer-tasks",
+                // No store has that stream any more. One of that name could have other programs' streams as its sources.
+                "$JS.API.STREAM.CREATE.dormer-inbox",
+                "$JS.API.STREAM.CREATE.dormer-history-0",
+                "$JS.API.STREAM.CREATE.dormer-meta",
                 "$JS.API.CONSUMER.CREATE.dormer-tasks.workers-host.dormer.tasks.host.>",
             ],
         ),
@@ -253,7 +267,7 @@ async fn no_role_listens_to_anothers_answers() {
 async fn opened(server: &NatsServer, role: &str) -> Result<NatsStore, OpenError> {
     let options = Options {
         servers: server.url(),
-        sync: nats::Sync::LazyAccepted,
+        durability: nats::Durability::LazyAccepted,
         login: nats::Login::User {
             user: format!("dormer-{role}"),
             password: role.to_owned(),
@@ -265,6 +279,121 @@ async fn opened(server: &NatsServer, role: &str) -> Result<NatsStore, OpenError>
         ..Options::default()
     };
     NatsStore::open(&options).await
+}
+
+/// Answers of the server's API to a role.
+async fn asked(client: &Client, subject: &str, request: &Value) -> Value {
+    let answer = client.request(subject.to_owned(), request.to_string().into());
+    let answer = answer.await.expect("an answer");
+    serde_json::from_slice(&answer.payload).expect("JSON")
+}
+
+/// Who may make a consumer or ask it names the subject that the server delivers to, and no permission is asked for it.
+#[tokio::test]
+async fn what_a_consumer_delivers_elsewhere_is_neither_an_order_nor_a_record() {
+    let server = started!(NatsServer::start(NatsOptions {
+        login: login(),
+        ..NatsOptions::default()
+    }));
+    let engine = opened(&server, "engine").await.expect("an engine");
+    let run = RunId::new("machine", "a").expect("an id");
+    let results = engine
+        .history()
+        .append(vec![record(&run, Expected::Nothing, 1)])
+        .await;
+    let [Ok(revision)] = results[..] else {
+        panic!("{results:?}")
+    };
+    let task = |seq| TaskId {
+        run: run.clone(),
+        seq: Seq(seq),
+        ordinal: 0,
+    };
+    let order = OrderOut {
+        task: task(1),
+        attempt: Attempt(1),
+        class: "host",
+        bytes: b"an order".to_vec(),
+    };
+    let put = engine.tasks().publish(vec![order]).await;
+    put.expect("published");
+
+    let names = Names::default();
+    let (orders, history) = (
+        names.task_stream(),
+        names.history_stream(history_stream_of(&run)),
+    );
+    let (setup, _) = user(&server, "engine").await;
+    let messages = async |stream: &str| {
+        let info = asked(
+            &setup,
+            &format!("$JS.API.STREAM.INFO.{stream}"),
+            &Value::Null,
+        )
+        .await;
+        info["state"]["messages"].as_u64().expect("a number")
+    };
+    let before = messages(&history).await;
+    let (worker, _) = user(&server, "worker").await;
+    let make = format!(
+        "$JS.API.CONSUMER.CREATE.{orders}.workers-host.{}",
+        names.orders("host")
+    );
+    let consumer = json!({"stream_name": orders, "config": {"name": "workers-host", "durable_name": "workers-host",
+        "filter_subject": names.orders("host"), "ack_policy": "explicit"}});
+    // As the reply subject of a request for the next message.
+    let deliver = async |by: &Client, stream: &str, consumer: &str, to: String| {
+        let next = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
+        let asked = by.publish_with_reply(next, to, r#"{"batch":1}"#.into());
+        asked.await.expect("asked");
+    };
+    // Onto another order's subject: the server sees that the stream would feed itself.
+    let another = names.order("host", &task(2), Attempt(1));
+    let mut push = consumer.clone();
+    push["config"]["deliver_subject"] = another.into();
+    let refused = asked(&worker, &make, &push).await;
+    assert_eq!(refused["error"]["err_code"], 10_081, "{refused}");
+    // Onto a history: it is stored there under the order's subject, which no engine reads.
+    let made = asked(&worker, &make, &consumer).await;
+    assert_eq!(made["error"], Value::Null, "{made}");
+    deliver(&worker, &orders, "workers-host", names.history(&run)).await;
+    await_condition("the order to be delivered", IN_TIME, || async {
+        messages(&history).await == before + 1
+    })
+    .await;
+    let records = engine.reader().records(&run, Seq(1), 9).await;
+    assert_eq!(records.expect("records"), [b"record 1"]);
+    let heads = engine.reader().heads(None, 9).await.expect("heads");
+    assert_eq!(heads.len(), 1, "{heads:?}");
+    let next = record(&run, Expected::At(revision), 2);
+    let results = engine.history().append(vec![next]).await;
+    assert!(results[0].is_ok(), "{results:?}");
+
+    // A console's own bytes, onto a new order's subject: no worker's consumer has them.
+    let (console, _) = user(&server, "console").await;
+    let (change, changes) = (names.change(&run), names.changes_stream());
+    let sent = console.publish(change.clone(), "forged".into()).await;
+    sent.expect("sent");
+    let before = messages(&orders).await;
+    let order = names.order("api", &task(3), Attempt(1));
+    let made = asked(
+        &console,
+        &format!("$JS.API.CONSUMER.CREATE.{changes}.p"),
+        &json!({"stream_name": changes, "config": {"name": "p", "ack_policy": "none"}}),
+    )
+    .await;
+    assert_eq!(made["error"], Value::Null, "{made}");
+    deliver(&console, &changes, "p", order.clone()).await;
+    await_condition("the change to be delivered", IN_TIME, || async {
+        messages(&orders).await == before + 1
+    })
+    .await;
+    let last = |subject: &str| json!({"last_by_subj": subject});
+    let read = format!("$JS.API.STREAM.MSG.GET.{orders}");
+    let found = asked(&setup, &read, &last(&order)).await;
+    assert_eq!(found["error"]["code"], 404, "{found}");
+    let found = asked(&setup, &read, &last(&change)).await;
+    assert_eq!(found["message"]["subject"], change, "{found}");
 }
 
 fn record(run: &RunId, expected: Expected, seq: u64) -> Append {

@@ -121,6 +121,7 @@ fn alike<'a>(plan: &'a [Value], class: &str) -> Vec<&'a str> {
 async fn what_would_change_is_said_before_anything_is_changed() {
     dormer_testkit::full!();
     let held = Held::new().await;
+    the_kubeconfig_comes_first(&held);
     assert_eq!(
         held.say(&["plan"]),
         "Nothing would change on any of 2 machines.\n"
@@ -188,6 +189,17 @@ async fn what_would_change_is_said_before_anything_is_changed() {
     one_machine_is_rendered(&held);
     let mut demo = held.demo;
     demo.terminate().expect("it ends");
+}
+
+/// People need it while the demonstration runs.
+fn the_kubeconfig_comes_first(held: &Held) {
+    let said = std::fs::read_to_string(held.folder.path().join("log")).expect("a log");
+    let place = |text: &str| {
+        let found = said.find(text);
+        found.unwrap_or_else(|| panic!("{text}: {said}"))
+    };
+    let outcome = place("\"upgraded\"");
+    assert!(place("kubectl --kubeconfig ") < outcome, "{said}");
 }
 
 /// Every machine came up, and was replaced by an upgrade: each step was taken before, by it or by another.

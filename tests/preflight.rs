@@ -6,12 +6,18 @@ use dormer_fleet::{
     host::Host,
     payload::write_example,
 };
+use dormer_host::ops::{self, Ask as _, Host as _};
 use dormer_testkit::{
-    KeyKind, Process, ProcessSpec, SshKey, Sshd, SshdOptions, TempDir, await_condition, free_port,
-    started, test_dir,
+    KeyKind, Process, ProcessSpec, SshAgent, SshKey, Sshd, SshdOptions, TempDir, await_condition,
+    free_port, started, test_dir,
 };
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
 /// A boot takes seconds at this pace; a busy machine gets this much.
 const IN_TIME: Duration = Duration::from_secs(120);
@@ -32,7 +38,12 @@ impl Ran {
     }
 }
 
-fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&str]) -> Ran {
+fn preflight(folder: &TempDir, host: &str, port: u16, key: &Path, more: &[&str]) -> Ran {
+    let key = key.display().to_string();
+    preflight_by(folder, host, port, &[&["--key", &key], more].concat())
+}
+
+fn preflight_by(folder: &TempDir, host: &str, port: u16, more: &[&str]) -> Ran {
     let out = folder.path().join("report.json");
     let _ = std::fs::remove_file(&out);
     let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
@@ -42,9 +53,7 @@ fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&st
             host,
             "--port",
             &port.to_string(),
-            "--key",
         ])
-        .arg(key)
         .arg("--host-program")
         .arg(crate::host_program(folder.path()))
         .arg("--out")
@@ -197,6 +206,13 @@ async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
         let print = fingerprint(&first);
         let ran = site.run(&["--user", &user, "--host-key", &print]).await;
         assert!(ran.good, "{faults:?}: {}", ran.said);
+        // As the simulated host calls its sshd, and docs/support.md knows it.
+        assert!(
+            ran.said
+                .contains("OpenSSH 8.1: of Windows Server 2022 before its updates"),
+            "{}",
+            ran.said
+        );
         assert_eq!(ran.failed(), None);
         let windows = &ran.report["windows"];
         assert!(
@@ -242,6 +258,83 @@ async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
     }
 }
 
+/// Names of the services on a host.
+async fn services(host: &Arc<Host>) -> Vec<String> {
+    let request = ops::Request {
+        step: ops::Step::default(),
+        operation: ops::ServiceList {}.operation(),
+    };
+    match host.interface().perform(request).await {
+        Ok(ops::Answer::ServiceList(all)) => all.into_iter().map(|it| it.name).collect(),
+        other => panic!("no list of services: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contracts_harmless_rows_run_on_a_host_are_recorded_and_leave_nothing() {
+    dormer_testkit::full!();
+    let site = Site::new(&["shell-varies"]).await;
+    let files = site.files();
+    let services_before = services(&site.host).await;
+    let user = site.host.image().user.clone();
+    let path = |name: &str| site.folder.path().join(name);
+    let (program, record) = (path("dormer-host-perform.exe"), path("host.jsonl"));
+    std::fs::write(&program, dormer_fleet::host::performing_stand_in()).expect("written");
+    let text = |path: &Path| path.display().to_string();
+    let (program, recorded) = (text(&program), text(&record));
+    let more = [
+        "--user",
+        &user,
+        "--perform-program",
+        &program,
+        "--record",
+        &recorded,
+    ];
+    // Without a login no row runs, and the missing file is named.
+    let ran = site.run(&more).await;
+    let unwritten = format!("{recorded} was not written: no row of the contract ran");
+    assert!(ran.said.contains(&unwritten), "{}", ran.said);
+    assert!(!record.exists());
+    let print = fingerprint(&ran);
+    let ran = site
+        .run(&[&more[..], &["--host-key", &print]].concat())
+        .await;
+    // A simulated host's locks hold no file back: tests/fleet/tests/host/contract.rs.
+    let failed = Some(("ContractDiffers", "compare with dormer's model"));
+    assert_eq!(ran.failed(), failed, "{}", ran.said);
+    assert!(!ran.good);
+    let contract = &ran.report["contract"];
+    assert!(contract["held"].as_u64() > Some(100), "{contract:#}");
+    let differs = contract["differs"].as_array().expect("a list");
+    let row = "a file that somebody has open is not moved";
+    let named = |it: &Value| it.as_str().is_some_and(|it| it.starts_with(row));
+    assert!(differs.iter().any(named), "{contract:#}");
+    assert!(ran.said.contains(&format!("DIFFERS {row}")), "{}", ran.said);
+    assert_eq!(contract["cut"], false);
+    assert_eq!(ran.report["scratchRemoved"], true);
+    // The host is as before.
+    let services_after = services(&site.host).await;
+    assert_eq!((site.files(), services_after), (files, services_before));
+    assert_eq!(site.host.counts().unknown_commands, 0);
+    // What was recorded comes to the same results here, and the host's name is not in it.
+    let text = std::fs::read_to_string(&record).expect("a recording");
+    let name = site.host.state().hostname.clone();
+    assert!(!text.contains(&name), "{name}");
+    let lines = dormer_contract::recording::parse(&text).expect("a recording");
+    let replaying = dormer_contract::recording::replay(&lines);
+    let came = dormer_host::block_on(replaying).expect("replayed");
+    assert_eq!((came.outdated, came.wrong), (Vec::new(), Vec::new()));
+    let rows = ["held", "skipped", "differs"].map(|it| match &contract[it] {
+        Value::Array(rows) => rows.len(),
+        count => usize::try_from(count.as_u64().unwrap_or_default()).expect("a count"),
+    });
+    assert_eq!(
+        came.same,
+        rows.iter().sum::<usize>() + 1,
+        "the probe as well"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     dormer_testkit::full!();
@@ -281,6 +374,51 @@ async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     );
     assert!(!ran.good);
     assert_eq!((site.host.counts().logins, site.files()), (0, files));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_in_an_agent_opens_the_host_and_an_agent_without_it_is_named() {
+    dormer_testkit::full!();
+    let agent = started!(SshAgent::start());
+    let site = Site::new(&[]).await;
+    let user = site.host.image().user.clone();
+    let print = fingerprint(&site.run(&["--user", &user]).await);
+    let socket = agent.socket().display().to_string();
+    let run = |more: &[&str]| {
+        let login = [
+            "--user",
+            &user,
+            "--host-key",
+            &print,
+            "--ssh-agent",
+            &socket,
+        ];
+        let more = [&login[..], more].concat();
+        let address = site.host.internal_ip();
+        tokio::task::block_in_place(|| preflight_by(&site.folder, &address, site.port, &more))
+    };
+    let empty = run(&[]);
+    assert!(
+        !empty.good && empty.said.contains("shows no key"),
+        "{}",
+        empty.said
+    );
+    std::fs::set_permissions(
+        &site.key,
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .expect("ssh-add wants that");
+    agent.ssh_add(&[&site.key]).expect("added");
+    let ran = run(&[]);
+    assert!(ran.good, "{}", ran.said);
+    let other = format!("SHA256:{}", "A".repeat(43));
+    let absent = run(&["--ssh-agent-key", &other]);
+    let says = format!("does not hold the key {other}");
+    assert!(
+        !absent.good && absent.said.contains(&says),
+        "{}",
+        absent.said
+    );
 }
 
 /// A real sshd that is no Windows; `output` answers commands in its place.

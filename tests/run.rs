@@ -224,6 +224,22 @@ async fn machines_become_nodes_and_a_second_start_changes_nothing() {
     assert!(!in_use && said.contains("in use by another"), "{said}");
     dormer.process.terminate().expect("it ends");
     dumped_and_restored(&site, &dump.display().to_string());
+
+    let restored = site.folder.path().join("again").display().to_string();
+    let mut dormer = site.dormer(&[("--store", &restored)]);
+    dormer.ready().await;
+    await_condition("the restored store to show both", IN_TIME, || async {
+        let (_, machines) = get(dormer.port, "/api/v1/machines").expect("an answer");
+        machines.matches("\"Joined\"").count() == 2
+    })
+    .await;
+    assert_eq!(uids(&site.served("")), uids(&nodes), "the same nodes serve");
+    assert_eq!(
+        site.world.record.converges(),
+        converges,
+        "nothing was converged for the restore"
+    );
+    dormer.process.terminate().expect("it ends");
 }
 
 /// What was dumped is what is restored; half a dump is none.

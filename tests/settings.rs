@@ -22,8 +22,7 @@ fn text(bytes: &[u8]) -> String {
 fn flags_win_over_variables_and_variables_over_the_file() {
     let folder = test_dir("settings");
     let file = folder.path().join("dormer.toml");
-    let written =
-        "slots = 1\nssh-port = 2201\npool = 'blue'\n[nats]\nprefix = 'x'\ntoken = 'hush'\n";
+    let written = "slots = 1\nssh-port = 2201\nprivate-key-secret = 'blue'\n[nats]\nprefix = 'x'\ntoken = 'hush'\n";
     std::fs::write(&file, written).expect("written");
     let config = file.display().to_string();
     let variables = [
@@ -37,12 +36,12 @@ fn flags_win_over_variables_and_variables_over_the_file() {
     let printed: toml::Table = text(&printed.stdout).parse().expect("TOML");
     assert_eq!(printed["slots"].as_integer(), Some(3), "the flag");
     assert_eq!(printed["ssh-port"].as_integer(), Some(2202), "the variable");
-    assert_eq!(printed["pool"].as_str(), Some("blue"), "the file");
     assert_eq!(
         printed["private-key-secret"].as_str(),
-        Some("cloud-private-key"),
-        "the default"
+        Some("blue"),
+        "the file"
     );
+    assert_eq!(printed["pool"].as_str(), Some("windows"), "the default");
     let nats = &printed["nats"];
     assert_eq!(
         (nats["prefix"].as_str(), nats["token"].as_str()),

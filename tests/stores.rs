@@ -79,8 +79,9 @@ fn a_dump_of_0_1_makes_a_store_with_the_same_records() {
 }
 
 /// Folders whose types are in records and messages.
-const STORED: [&str; 5] = [
+const STORED: [&str; 6] = [
     "proto/src",
+    "proto/src/machine",
     "engine/core/src",
     "workflows/src",
     "workflows/src/machine",

@@ -58,6 +58,17 @@ impl Collector {
         all
     }
 
+    /// Bodies of all log records, in the order in which they came.
+    fn logged(&self) -> Vec<String> {
+        let mut bodies = Vec::new();
+        for message in self.received() {
+            let records = &message["resourceLogs"][0]["scopeLogs"][0]["logRecords"];
+            let records = records.as_array().into_iter().flatten();
+            bodies.extend(records.map(|record| text(&record["body"], "stringValue").to_owned()));
+        }
+        bodies
+    }
+
     /// Every span once, by trace and id. A repeated span must be equal.
     fn spans(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
         let mut traces: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
@@ -214,6 +225,25 @@ impl Site {
     fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
+}
+
+/// Waits until a process says that it is ready. Of one that has ended, or is late, it shows the log.
+async fn await_ready(process: &mut Process, port: u16) {
+    let until = Instant::now() + IN_TIME;
+    await_condition("a process that is ready", 2 * IN_TIME, || {
+        let answer = get(port, "/readyz");
+        let ready = answer.starts_with("HTTP/1.1 200");
+        let trouble = match process.is_running() {
+            false => Some("it has ended"),
+            true if Instant::now() > until => Some("it is late"),
+            true => None,
+        };
+        if let Some(trouble) = trouble.filter(|_| !ready) {
+            panic!("{trouble}, and answered {answer:?}: {}", process.log_tail());
+        }
+        async move { ready }
+    })
+    .await;
 }
 
 /// What a GET with a bearer token is answered, head and body, as far as it comes within a few seconds.
@@ -439,7 +469,9 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
             .iter()
             .map(|[name, value]| (&**name, &**value))
             .collect();
-        site.dormer_in(name, &[("--store", &*store)], &variables)
+        let audit = site.path(&format!("audit-{name}"));
+        let flags = [("--store", &*store), ("--audit-log", &*audit)];
+        site.dormer_in(name, &flags, &variables)
     };
 
     let (mut first, port) = started("distrustful", &stranger);
@@ -480,16 +512,35 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
 
     let (mut second, port) = started("trustful", &authority);
     site.await_joined(1, port).await;
-    await_condition("traces and metrics", IN_TIME, || {
+    // Dead letters may have secrets' names, so that reading them is audited.
+    let page = get(port, "/dead-letters");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    await_condition("traces, metrics and logs", IN_TIME, || {
         let messages = collector.received();
         let of = |signal| messages.iter().filter(|it| it[signal].is_array()).count();
-        let both = of("resourceSpans") >= 1 && of("resourceMetrics") >= 2;
-        async move { both }
+        let traced = of("resourceSpans") >= 1 && of("resourceLogs") >= 1;
+        let all = traced && of("resourceMetrics") >= 2;
+        async move { all }
     })
     .await;
     second.terminate().expect("it ends");
+    hold_requests(&site, &collector);
+    for log in ["distrustful", "trustful"] {
+        assert!(!site.log(log).contains(OTLP_TOKEN), "{log} has the token");
+    }
+}
+
+/// Every request has the headers and the resource that variables set, and the log records are the lines of the audit.
+fn hold_requests(site: &Site, collector: &Collector) {
+    let audit = std::fs::read_to_string(site.path("audit-trustful")).expect("an audit");
+    let audit: Vec<&str> = audit.lines().collect();
+    assert!(
+        audit.iter().any(|line| line.contains("/dead-letters")),
+        "{audit:?}"
+    );
+    assert_eq!(collector.logged(), audit);
     let messages = collector.received();
-    for signal in ["resourceSpans", "resourceMetrics"] {
+    for signal in ["resourceSpans", "resourceMetrics", "resourceLogs"] {
         for (key, value) in [
             ("service.name", "nodes"),
             ("deployment.environment.name", "a-test"),
@@ -506,9 +557,6 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
         assert_eq!(header("X-Tenant"), "windows");
         assert_eq!(header("Content-Type"), "application/x-protobuf");
         assert_eq!(header("Content-Encoding"), "gzip");
-    }
-    for log in ["distrustful", "trustful"] {
-        assert!(!site.log(log).contains(OTLP_TOKEN), "{log} has the token");
     }
 }
 
@@ -769,11 +817,7 @@ async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_se
     };
     let (mut engine, _) = site.dormer_on("engine", &role("engine,watcher,approver"), "info");
     let (mut console, port) = site.dormer_on("console", &role("console"), "info");
-    await_condition("the console", IN_TIME, || {
-        let ready = get(port, "/readyz").starts_with("HTTP/1.1 200");
-        async move { ready }
-    })
-    .await;
+    await_ready(&mut console, port).await;
     let (mut worker, own) = site.dormer_on("worker", &role("worker"), "debug");
     site.await_joined(1, port).await;
 

@@ -245,6 +245,41 @@ fn windows_is_asked_for_in_one_package() {
     }
 }
 
+/// Whether a source unwraps a lock itself.
+fn unwraps_a_lock(text: &str) -> bool {
+    let flat: String = text.split_whitespace().collect();
+    flat.contains(concat!("PoisonError::", "into_inner"))
+}
+
+#[test]
+fn every_lock_is_taken_by_the_helper() {
+    assert!(unwraps_a_lock(concat!(
+        "self.all\n    .lock()\n    .unwrap_or_else(PoisonError::",
+        "into_inner)"
+    )));
+    assert!(!unwraps_a_lock("self.all.locked()"));
+    // The one place, the packages that do not know it, and a mutex that is taken apart.
+    let apart = [
+        "proto/src/lock.rs",
+        "proto/nats",
+        "tests/kit",
+        "tests/sim",
+        "src/lab/bench/fleet/chaos.rs",
+    ];
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let path = path.strip_prefix(root()).unwrap();
+        if !apart.iter().any(|it| path.starts_with(it)) && unwraps_a_lock(&text) {
+            found.push(path.display().to_string());
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "these have `dormer_proto::lock`:\n{}",
+        found.join("\n")
+    );
+}
+
 /// The table of ARCHITECTURE.md: each package with the packages that it may know.
 fn table() -> BTreeMap<String, BTreeSet<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

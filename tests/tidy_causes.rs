@@ -79,15 +79,19 @@ const NO_CAUSES: &[(&str, &str, &str)] = &[
     ),
     (
         "workers/src/kubernetes/operators.rs",
-        "the Windows Machine Config Operator runs ",
-        "split before it is shown",
+        "kubectl -n {namespace} ",
+        "the commands beside a cause",
     ),
     (
         "engine/src/nats/options.rs",
         "",
         "errors of dormer's own start",
     ),
-    ("engine/src/shard/split.rs", "", "where the whole report is"),
+    (
+        "engine/src/shard/oversize.rs",
+        "",
+        "where the whole report is",
+    ),
 ];
 
 /// Words after `dormer` that make it a command.

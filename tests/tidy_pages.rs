@@ -9,81 +9,123 @@ const README_MAX: usize = 6 << 10;
 /// Longest ARCHITECTURE.md, in bytes.
 const ARCHITECTURE_MAX: usize = 12 << 10;
 
-/// Twelve changes that a newcomer might make. Each has words of its row in ARCHITECTURE.md, the file to begin with, and
-/// the text in that file at which the change begins.
-const CHANGES: [(&str, &str, &str, &str); 12] = [
-    (
-        "a kubelet flag renamed in 1.37",
-        "a flag or a service of a node's programs",
-        "workers/profile/src/builtin/upstream.yaml",
-        "--cert-dir=",
-    ),
-    (
-        "the cordon's reason names the person",
-        "the cordon, and what else is written on Node",
-        "workers/src/kubernetes/fence.rs",
-        "fn opening(",
-    ),
-    (
-        "the rollout stops after three failures",
-        "which failures stop the rollout",
-        "workflows/src/rollout/grant.rs",
-        "pub fn failures(",
-    ),
-    (
-        "a column \"kernel build\"",
-        "a column of `dormer get`",
-        "proto/views/src/machine.rs",
-        "pub version:",
-    ),
-    (
-        "another retention of a stream",
-        "a stream and how much it keeps",
-        "proto/src/subject.rs",
-        "per_subject_max: RECORDS_PER_RUN_MAX",
-    ),
-    (
-        "a new usage in certificate requests",
-        "what a certificate request may hold",
-        "workers/src/kubernetes/csr.rs",
-        "fn usages(",
-    ),
-    (
-        "a banner before the SSH version",
-        "an SSH connection, up to the login",
-        "workers/src/ssh/session.rs",
-        "connect_stream(",
-    ),
-    (
-        "the payload's version on the fleet's page",
-        "the console's first page",
-        "src/console/fleet.rs",
-        "fn row(",
-    ),
-    (
-        "a metric: time waiting for the lease",
-        "a metric of what happened: counts, times",
-        "src/telemetry/metrics/process.rs",
-        "\"lease_hold_duration\"",
-    ),
-    (
-        "ten seconds more after the last pod",
-        "what follows the last pod",
-        "workflows/src/machine/drain.rs",
-        "fn emptied(",
-    ),
-    (
-        "a new field in a record",
-        "a field of a record",
-        "engine/core/src/record.rs",
-        "pub struct Record<",
-    ),
-    (
-        "a demonstration of three MachineSets",
-        "the demonstration's MachineSets",
-        "tests/fleet/src/manifest/demo.rs",
-        "pub fn windows(",
-    ),
+/// Change that a newcomer might make.
+struct Change {
+    what: &'static str,
+    /// Words of its row in ARCHITECTURE.md.
+    row: &'static str,
+    /// Every file that it needs, beside tests and generated files, each with the text at which the change begins there. The
+    /// row names all of them, and the first one first.
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// Twelve changes.
+const CHANGES: [Change; 12] = [
+    Change {
+        what: "a kubelet flag renamed in 1.37",
+        row: "a flag or a service of a node's programs",
+        files: &[
+            ("workers/profile/src/builtin/upstream.yaml", "--cert-dir="),
+            (
+                "workers/profile/src/settings/kubelet_flags.txt",
+                "\ncert-dir ",
+            ),
+        ],
+    },
+    Change {
+        what: "the cordon's reason names the person",
+        row: "the cordon, and what else is written on Node",
+        files: &[
+            ("workers/src/kubernetes/fence.rs", "fn opening("),
+            ("workers/src/kubernetes/keys.rs", "pub const OWN:"),
+            ("proto/src/machine/task.rs", "    OpenFence {"),
+            ("tests/stores/types.txt", " OpenFence "),
+            ("workflows/src/machine/tasks.rs", "Task::OpenFence {"),
+        ],
+    },
+    Change {
+        what: "the rollout stops after three failures",
+        row: "which failures stop the rollout",
+        files: &[
+            ("workflows/src/rollout/grant.rs", "pub fn failures("),
+            ("workflows/src/rollout/view.rs", "self.state.failures()"),
+            ("proto/src/pool.rs", "pub struct PoolSettings"),
+        ],
+    },
+    Change {
+        what: "a column \"kernel build\"",
+        row: "a column of `dormer get`",
+        files: &[
+            ("proto/views/src/machine.rs", "pub version:"),
+            ("workflows/src/machine/view.rs", "pub version:"),
+            ("src/client/items.rs", "VERSION"),
+            ("proto/src/machine/fact.rs", "pub kubelet_version:"),
+            ("workers/src/watcher/objects/node.rs", "kubelet_version"),
+        ],
+    },
+    Change {
+        what: "another retention of a stream",
+        row: "a stream and how much it keeps",
+        files: &[(
+            "proto/src/subject.rs",
+            "per_subject_max: RECORDS_PER_RUN_MAX",
+        )],
+    },
+    Change {
+        what: "a new usage in certificate requests",
+        row: "what a certificate request may hold",
+        files: &[("workers/src/kubernetes/csr.rs", "fn usages(")],
+    },
+    Change {
+        what: "a banner before the SSH version",
+        row: "an SSH connection, up to the login",
+        files: &[("workers/src/ssh/session.rs", "connect_stream(")],
+    },
+    Change {
+        what: "the payload's version on the fleet's page",
+        row: "the console's first page",
+        files: &[
+            ("src/console/fleet.rs", "fn row("),
+            ("src/console/item.rs", "ItemColumn::Version"),
+        ],
+    },
+    Change {
+        what: "a metric: time waiting for the lease",
+        row: "a metric of what happened: counts, times",
+        files: &[
+            (
+                "src/telemetry/metrics/process.rs",
+                "\"lease_hold_duration\"",
+            ),
+            ("src/telemetry/transition.rs", "metrics.lease_ended("),
+            ("workflows/src/machine/phase.rs", "MachinePhase::LeaseWait"),
+        ],
+    },
+    Change {
+        what: "ten seconds more after the last pod",
+        row: "what follows the last pod",
+        files: &[
+            ("workflows/src/machine/drain.rs", "fn emptied("),
+            ("workflows/src/machine/change.rs", "pub struct Drain"),
+        ],
+    },
+    Change {
+        what: "a new field in a record",
+        row: "a field of a record",
+        files: &[
+            ("engine/core/src/record.rs", "pub struct Record<"),
+            ("engine/core/src/transition.rs", "Record {"),
+        ],
+    },
+    Change {
+        what: "a demonstration of three MachineSets",
+        row: "the demonstration's MachineSets",
+        files: &[
+            ("tests/fleet/src/manifest/demo.rs", "pub fn windows("),
+            ("tests/fleet/src/world/start.rs", "pub two_sets:"),
+            ("src/lab/demo/environment.rs", "fn config("),
+        ],
+    },
 ];
 
 fn root() -> PathBuf {
@@ -112,13 +154,32 @@ fn files(cell: &str) -> impl Iterator<Item = &str> {
     code.filter(|word| !word.contains(' ') && (word.contains('/') || word.contains('.')))
 }
 
-/// What does not hold of a row that should name `file` first.
-fn wrong_beginning(rows: &[(&str, &str)], words: &str, file: &str) -> Option<String> {
+/// Whether a cell names a file: by its path, by a folder of it, or by its name after another file of its folder.
+fn names(cell: &str, file: &str) -> bool {
+    let mut folders = Vec::new();
+    for word in files(cell) {
+        let folder = word.rsplit_once('/').map(|(folder, _)| folder);
+        folders.extend(folder);
+        let beside = |folder: &&str| format!("{folder}/{word}") == file;
+        let inside = word.ends_with('/') && file.starts_with(word);
+        if word == file || inside || (folder.is_none() && folders.iter().any(beside)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// What does not hold of a row that should name these files, and the first one first.
+fn wrong_row(rows: &[(&str, &str)], words: &str, needed: &[&str]) -> Option<String> {
     let mut found = rows.iter().filter(|(change, _)| change.contains(words));
     match (found.next(), found.next()) {
         (Some((_, cell)), None) => {
             let first = files(cell).next();
-            (first != Some(file)).then(|| format!("the row names {first:?} first"))
+            if first != needed.first().copied() {
+                return Some(format!("the row names {first:?} first"));
+            }
+            let missing = needed.iter().find(|file| !names(cell, file));
+            missing.map(|file| format!("the row does not name {file}"))
         }
         (Some(_), Some(_)) => Some(format!("several rows have the words `{words}`")),
         (None, _) => Some(format!("no row has the words `{words}`")),
@@ -143,14 +204,16 @@ fn strangers(cell: &str) -> Vec<String> {
 }
 
 #[test]
-fn twelve_changes_begin_in_the_file_that_architecture_names_first() {
+fn architecture_names_every_file_of_twelve_changes_and_the_first_one_first() {
     let architecture = read("ARCHITECTURE.md");
     let rows = rows(&architecture);
-    for (change, words, file, begins) in CHANGES {
-        let wrong = wrong_beginning(&rows, words, file);
-        assert_eq!(wrong, None, "{change}");
-        let there = read(file).contains(begins);
-        assert!(there, "{change}: {file} has no `{begins}`");
+    for Change { what, row, files } in CHANGES {
+        let needed: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+        assert_eq!(wrong_row(&rows, row, &needed), None, "{what}");
+        for (file, begins) in files {
+            let there = read(file).contains(begins);
+            assert!(there, "{what}: {file} has no `{begins}`");
+        }
     }
 }
 
@@ -167,11 +230,16 @@ fn a_file_of_a_row_is_in_a_folder_of_that_row() {
 
 #[test]
 fn a_wrong_row_is_found() {
-    let text = "\n## Which files a change touches\n| one thing | `src/main.rs`, `cli.rs`, `nothing.rs` |\n";
+    let text = "\n## Which files a change touches\n| one thing | `src/main.rs`, `cli.rs`, `nothing.rs`, `engine/core/` |\n";
     let rows = rows(text);
-    assert_eq!(wrong_beginning(&rows, "one", "src/main.rs"), None);
-    assert!(wrong_beginning(&rows, "one", "src/cli.rs").is_some());
-    assert!(wrong_beginning(&rows, "another", "src/main.rs").is_some());
+    let wrong = |words: &str, needed: &[&str]| wrong_row(&rows, words, needed);
+    assert_eq!(wrong("one", &["src/main.rs"]), None);
+    let all = ["src/main.rs", "src/cli.rs", "engine/core/src/run.rs"];
+    assert_eq!(wrong("one", &all), None);
+    assert!(wrong("one", &["src/cli.rs"]).is_some());
+    assert!(wrong("one", &["src/main.rs", "src/config.rs"]).is_some());
+    assert!(wrong("one", &["src/main.rs", "engine/cli.rs"]).is_some());
+    assert!(wrong("another", &["src/main.rs"]).is_some());
     assert_eq!(strangers(rows[0].1), ["nothing.rs"]);
 }
 

@@ -1,4 +1,4 @@
-//! Every path and page that a document or a comment names exists.
+//! Every path and page that a document or a comment names exists, and every test that a document names.
 
 use std::{
     collections::BTreeSet,
@@ -205,6 +205,62 @@ fn every_path_that_a_document_or_a_comment_names_exists() {
         "named, but not there:\n{}",
         found.join("\n")
     );
+}
+
+/// Tests that a document names, each with the file that it names behind it. A test's name is a sentence; names of metrics,
+/// which begin with dormer's, are none.
+fn tests_named_in(text: &str) -> Vec<(&str, Option<&str>)> {
+    let pieces: Vec<&str> = text.split('`').collect();
+    let is_test = |name: &str| {
+        let whole = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        name.chars().all(whole) && name.matches('_').count() > 3 && !name.starts_with("dormer_")
+    };
+    let quoted = (1..pieces.len()).step_by(2);
+    let named = quoted.filter(|at| is_test(pieces[*at]));
+    named
+        .map(|at| {
+            let beside = pieces.get(at + 1).is_some_and(|it| it.trim() == ",");
+            let file = pieces
+                .get(at + 2)
+                .filter(|it| beside && it.ends_with(".rs"));
+            (pieces[at], file.copied())
+        })
+        .collect()
+}
+
+#[test]
+fn every_test_that_a_document_names_exists_in_the_file_that_it_names() {
+    let files = files();
+    let sources = files.iter().filter(|path| extension(path) == "rs");
+    let sources: Vec<(String, String)> = sources
+        .filter_map(|path| {
+            let text = fs::read_to_string(root().join(path)).ok()?;
+            Some((path.display().to_string(), text))
+        })
+        .collect();
+    let is_in = |name: &str, file: Option<&str>| {
+        let begins = format!("fn {name}(");
+        let mut among = sources
+            .iter()
+            .filter(|(path, _)| file.is_none_or(|it| it == path));
+        among.any(|(_, text)| text.contains(&begins))
+    };
+    let mut count = 0;
+    let mut missing = Vec::new();
+    for path in files.iter().filter(|path| extension(path) == "md") {
+        let text = fs::read_to_string(root().join(path)).expect("a document");
+        for (name, file) in tests_named_in(&text) {
+            count += 1;
+            if !is_in(name, file) {
+                missing.push(format!("{}: {name} {file:?}", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(count > 30, "{count}: the threat model names more");
+    let found = tests_named_in("| x | `that_is_no_test_here`, `tests/a.rs`; `dormer_a_b_c_d` |");
+    assert_eq!(found, [("that_is_no_test_here", Some("tests/a.rs"))]);
+    assert!(!is_in("that_is_no_test_here", None));
 }
 
 #[test]

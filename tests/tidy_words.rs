@@ -21,12 +21,15 @@ const PRIVATE: &[(&[&str], &str)] = &[
         "dead-letter, forget",
     ),
     (
-        &["settle", "settles", "settled", "settling"],
+        &["settle", "settles", "settled", "settling", "unsettled"],
         "acknowledge, resolve, reconcile",
     ),
     (&["lane", "lanes"], "shard"),
     (&["hand", "hands"], "executor"),
-    (&["witness", "witnesses", "witnessed"], "observer"),
+    (
+        &["witness", "witnesses", "witnessed", "unwitnessed"],
+        "observer",
+    ),
     (&["deed", "deeds"], "operation"),
     (&["glance", "glances", "glanced"], "state before"),
     (
@@ -37,9 +40,15 @@ const PRIVATE: &[(&[&str], &str)] = &[
     (&["book", "books"], "registry"),
     (&["level", "levels"], "gauge"),
     (&["spread", "spreads"], "histogram"),
-    (&["heard", "hear", "hears", "hearing"], "signals, received"),
+    (
+        &["heard", "hear", "hears", "hearing", "unheard"],
+        "signals, received",
+    ),
     (&["seen"], "facts, observed"),
-    (&["told"], "what it holds: published, reported, text"),
+    (
+        &["told", "untold"],
+        "what it holds: published, reported, text",
+    ),
     (&["saw"], "observe"),
     (&["news"], "changes, updates"),
     (
@@ -52,7 +61,7 @@ const PRIVATE: &[(&[&str], &str)] = &[
         "what it holds: method, connector, transfer",
     ),
     (
-        &["place", "places", "placed", "placing"],
+        &["place", "places", "placed", "placing", "unplaced"],
         "what it holds: target, key, location, slot",
     ),
     (&["standing"], "what it holds: status, state, contents"),
@@ -260,6 +269,8 @@ fn declarations_are_recognised() {
         private("LaneCount").map(|(word, _)| word),
         Some("lane".into())
     );
+    let un = private("is_unsettled");
+    assert_eq!(un.map(|(word, _)| word), Some("unsettled".into()));
     assert_eq!(private("dead_letters_of"), None);
     assert_eq!(private("placeholder"), None);
     let file = private("letter-gone.msgpack");
@@ -300,7 +311,7 @@ fn package(path: &Path) -> PathBuf {
 }
 
 /// Number of type names that more than two packages have. It may only fall: one name, one meaning.
-const SHARED_NAMES: usize = 62;
+const SHARED_NAMES: usize = 41;
 
 #[test]
 fn type_names_in_more_than_two_packages_become_fewer() {
@@ -332,10 +343,41 @@ fn type_names_in_more_than_two_packages_become_fewer() {
             .collect();
         lines.push(format!("{name:20} {}", named.join(", ")));
     }
+    // Also while it passes, for the next rename.
+    println!("{}", lines.join("\n"));
     assert!(
         packages.len() <= SHARED_NAMES,
         "{} type names are in more than two packages, at most {SHARED_NAMES} are left:\n{}",
         packages.len(),
+        lines.join("\n")
+    );
+}
+
+/// Number of lines that give several names to several values at once. It may only fall: unrelated values have lines of
+/// their own.
+const TUPLE_LETS: usize = 165;
+
+/// Whether a line is `let (one, other) = (this, that);`.
+fn names_several(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with("let (") && line.contains(") = (") && line.ends_with(");")
+}
+
+#[test]
+fn lines_that_name_several_values_become_fewer() {
+    assert!(names_several(
+        "    let (from, to) = (lower(from), lower(to));"
+    ));
+    assert!(!names_several("let (key, value) = line.split_once('=')?;"));
+    let mut lines = Vec::new();
+    for (path, text) in sources() {
+        let found = text.lines().filter(|it| names_several(it));
+        lines.extend(found.map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    assert!(
+        lines.len() <= TUPLE_LETS,
+        "{} lines, at most {TUPLE_LETS} are left:\n{}",
+        lines.len(),
         lines.join("\n")
     );
 }
@@ -410,12 +452,20 @@ const RIDDLES: &[(&str, usize)] = &[
     ("by all signs", 0),
     ("whoever", 0),
     ("whom", 0),
-    ("signs of life", 2),
+    ("signs of life", 0),
     ("sign of life", 0),
     ("nobody", 0),
     ("somebody", 0),
     ("for so long", 0),
     ("all the same", 0),
+    ("go on", 0),
+    ("goes on", 0),
+    ("is told", 0),
+    ("are told", 0),
+    ("is otherwise", 0),
+    ("has otherwise", 0),
+    ("otherwise than", 0),
+    ("once more", 0),
 ];
 
 /// All comments of a source in one text, without marks and line ends, in lower case.

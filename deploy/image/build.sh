@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
-# Builds dormer's image: deploy/image/build.sh TAG [oci:FOLDER]
+# Builds dormer's image: deploy/image/build.sh TAG [oci:FOLDER|oci-archive:FILE]
 #
-# It needs buildah, Rust with the target x86_64-unknown-linux-musl, musl-gcc (musl-tools), and what
-# workers/host/win32/build.sh needs. One commit gives one digest: times are those of the commit. With oci:FOLDER the
-# image is written there as well.
+# It needs buildah, Rust with the target, musl-gcc (musl-tools), and what workers/host/win32/build.sh needs. One commit gives
+# one digest: times are those of the commit. A host program that is signed here differs each time: it is in the image under
+# /usr/share/dormer, and deploy/olm/release.sh needs that file. With a second argument the image is written there as well.
 #
+#   DORMER_TARGET   x86_64-unknown-linux-musl [default] or aarch64-unknown-linux-musl
 #   DORMER_PROGRAM, DORMER_HOST_PROGRAM   programs that are already built, such as signed ones
 #   DORMER_CA                             the authorities [default: those of this computer]
+#   DORMER_SIGN_CERTIFICATE and so on     signs the host program that is built here (deploy/release.sh)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-tag=${1:?usage: deploy/image/build.sh TAG [oci:FOLDER]}
-target=x86_64-unknown-linux-musl
+tag=${1:?usage: deploy/image/build.sh TAG [oci:FOLDER|oci-archive:FILE]}
+target=${DORMER_TARGET:-x86_64-unknown-linux-musl}
+case $target in
+    x86_64-*) arch=amd64 ;;
+    aarch64-*) arch=arm64 ;;
+    *) echo "DORMER_TARGET=$target: no image is made for it" >&2; exit 2 ;;
+esac
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 
@@ -30,13 +37,14 @@ if [[ -n ${DORMER_HOST_PROGRAM:-} ]]; then
 else
     workers/host/win32/build.sh "$context/host"
     mv "$context/host/dormer-host.exe" "$context/dormer-host.exe"
+    deploy/release.sh sign "$context/dormer-host.exe"
     rm -r "$context/host"
 fi
 cp "${DORMER_CA:-/etc/ssl/certs/ca-certificates.crt}" "$context/ca-certificates.crt"
 
 when=$(git log -1 --format=%ct)
 find "$context" -exec touch --date="@$when" {} +
-buildah build --isolation chroot --timestamp "$when" --format oci \
+buildah build --isolation chroot --arch "$arch" --timestamp "$when" --format oci \
     --file deploy/image/Containerfile --tag "$tag" "$context"
 if [[ -n ${2:-} ]]; then
     buildah push --quiet "$tag" "$2"

@@ -1,19 +1,13 @@
 //! An order in a shop: charge the card, leave the customer an hour to cancel, ship; refund what cannot be shipped.
 //!
-//! `cargo run -p dormer-engine --example order` plays three orders. Read it from top to bottom: the words of the workflow,
-//! its decisions, what a worker does, and the program. `engine/tests/order.rs` plays it in a bad world.
+//! `cargo run -p dormer-engine --example order` plays three orders, `engine/tests/order.rs` many in a bad world.
 
-use dormer_engine::{
-    local::Local,
-    memory::MemoryStore,
-    port::SystemClock,
-    typed::{Client, Job, Worker, serve},
-};
+use Order::{Cancelling, Charged, Charging, Declined, New, Refunded, Refunding, Shipped, Shipping};
+use dormer_engine::typed::{Client, Job, Worker, serve};
+use dormer_engine::{local::Local, memory::MemoryStore, port::SystemClock};
 use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Workflow};
-use dormer_proto::{
-    id::{Incarnation, RunId, Seq},
-    message::Failure,
-};
+use dormer_proto::id::{Incarnation, RunId, Seq};
+use dormer_proto::message::Failure;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -41,16 +35,10 @@ pub(crate) enum Task {
     Refund(u32),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Timer {
-    TimeToCancel,
-}
-
 /// Times are milliseconds. The example's hour is short.
 pub(crate) const TIME_TO_CANCEL_MS: u64 = 300;
 const QUICK: RetryPolicy = RetryPolicy {
     first_ms: 5,
-    delay_ms_max: 50,
     ..RetryPolicy::PROMPT
 };
 /// A refund is owed: it is tried until it succeeds.
@@ -66,35 +54,32 @@ impl Workflow for Order {
     type Task = Task;
     type Outcome = ();
     type Fact = u32; // the amount, with which the order begins
-    type Timer = Timer;
+    type Timer = (); // the time to cancel is over
     type Signal = (); // the customer cancels
 
     fn start(run: &RunId, by_signal: bool) -> Option<Order> {
-        (run.workflow() == "order" && !by_signal).then_some(Order::New)
+        (run.workflow() == "order" && !by_signal).then_some(New)
     }
 
     // Pure and total: no clock, no network, an answer to every pair. It is stored before anything happens.
     fn decide(_: Now<'_>, state: Order, input: Input<Order>) -> Decision<Order> {
         use Input::{Exhausted, Finished, Fired, Observed, Signalled};
         match (state, input) {
-            (Order::New, Observed { fact, .. }) => enter(Order::Charging(fact.unwrap_or(0))),
-            (Order::Charging(amount), Finished { .. }) => enter(Order::Charged(amount)),
+            (New, Observed { fact, .. }) => enter(Charging(fact.unwrap_or(0))),
+            (Charging(amount), Finished { .. }) => enter(Charged(amount)),
             // The bank may have the money already: what it answers decides.
-            (Order::Charging(amount), Signalled { .. }) => Decision::to(Order::Cancelling(amount)),
+            (Charging(amount), Signalled { .. }) => Decision::to(Cancelling(amount)),
             // The bank said no. Where it only did not answer, it may have the money: see below.
-            (Order::Charging(_) | Order::Cancelling(_), Exhausted { failure, .. })
-                if !failure.retry =>
-            {
-                enter(Order::Declined)
+            (Charging(_) | Cancelling(_), Exhausted { failure, .. }) if !failure.retry => {
+                enter(Declined)
             }
-            (Order::Charged(amount), Fired(Timer::TimeToCancel)) => enter(Order::Shipping(amount)),
-            (Order::Shipping(_), Finished { .. }) => enter(Order::Shipped),
+            (Charged(amount), Fired(())) => enter(Shipping(amount)),
+            (Shipping(_), Finished { .. }) => enter(Shipped),
             // The compensation: whatever ends the order after the charge gives the money back.
-            (Order::Charging(amount) | Order::Cancelling(amount), Exhausted { .. })
-            | (Order::Cancelling(amount), Finished { .. })
-            | (Order::Charged(amount), Signalled { .. })
-            | (Order::Shipping(amount), Exhausted { .. }) => enter(Order::Refunding(amount)),
-            (Order::Refunding(_), Finished { .. }) => enter(Order::Refunded),
+            (Charging(amount) | Cancelling(amount) | Shipping(amount), Exhausted { .. })
+            | (Cancelling(amount), Finished { .. })
+            | (Charged(amount), Signalled { .. }) => enter(Refunding(amount)),
+            (Refunding(_), Finished { .. }) => enter(Refunded),
             (state, _) => Decision::to(state), // late or out of place: on record, without consequence
         }
     }
@@ -106,15 +91,15 @@ impl Workflow for Order {
 
     fn label(state: &Order) -> &'static str {
         match state {
-            Order::New => "New",
-            Order::Charging(_) => "Charging",
-            Order::Cancelling(_) => "Cancelling",
-            Order::Charged(_) => "Charged",
-            Order::Shipping(_) => "Shipping",
-            Order::Refunding(_) => "Refunding",
-            Order::Declined => "Declined",
-            Order::Shipped => "Shipped",
-            Order::Refunded => "Refunded",
+            New => "New",
+            Charging(_) => "Charging",
+            Cancelling(_) => "Cancelling",
+            Charged(_) => "Charged",
+            Shipping(_) => "Shipping",
+            Refunding(_) => "Refunding",
+            Declined => "Declined",
+            Shipped => "Shipped",
+            Refunded => "Refunded",
         }
     }
 }
@@ -123,58 +108,42 @@ impl Workflow for Order {
 fn enter(state: Order) -> Decision<Order> {
     let entered = Decision::to(state.clone());
     match state {
-        Order::Charging(amount) | Order::Cancelling(amount) => {
-            entered.run(Task::Charge(amount), QUICK)
-        }
-        Order::Charged(_) => entered.start_timer(Timer::TimeToCancel, TIME_TO_CANCEL_MS),
-        Order::Shipping(_) => entered.run(Task::Ship, QUICK),
-        Order::Refunding(amount) => entered
-            .and(Command::CancelTimer(Timer::TimeToCancel))
+        Charging(amount) | Cancelling(amount) => entered.run(Task::Charge(amount), QUICK),
+        Charged(_) => entered.start_timer((), TIME_TO_CANCEL_MS),
+        Shipping(_) => entered.run(Task::Ship, QUICK),
+        Refunding(amount) => entered
+            .and(Command::CancelTimer(()))
             .run(Task::Refund(amount), OWED),
-        Order::Declined | Order::Shipped | Order::Refunded => entered.and(Command::Complete),
-        Order::New => entered,
+        Declined | Shipped | Refunded => entered.and(Command::Complete),
+        New => entered,
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // In memory; `EmbeddedStore::open(folder)` in its place survives a crash, with nothing else changed.
-    let ports = Arc::new(Local::new(
-        Arc::new(MemoryStore::new(Incarnation(1))),
-        SystemClock,
-    ));
+    let store = Arc::new(MemoryStore::new(Incarnation(1)));
+    let ports = Arc::new(Local::new(store, SystemClock));
     let (stop, stopped) = watch::channel(false);
     let engine = tokio::spawn(serve::<Order, _>(Arc::clone(&ports), stopped));
     let worker = Worker::<Order>::new("worker-1", &ports);
-    let worker = tokio::spawn(worker.run(8, async |job: Job<Task>| match job.task {
-        Task::Charge(_) if job.attempt.0 == 1 => {
-            Err(Failure::transient("BankBusy", "the bank does not answer"))
-        }
-        Task::Ship if job.id.run.key() == "sold-out" => {
-            Err(Failure::lasting("SoldOut", "the shelf is empty"))
-        }
+    tokio::spawn(worker.run(8, async |job: Job<Task>| match job.task {
+        Task::Charge(_) if job.attempt.0 == 1 => Err(Failure::transient("Busy", "no answer")),
+        Task::Ship if job.id.run.key() == "sold" => Err(Failure::lasting("SoldOut", "none left")),
         Task::Charge(_) | Task::Ship | Task::Refund(_) => Ok(()),
     }));
     let shop = Client::<Order, _>::new(ports);
-    for key in ["shipped", "cancelled", "sold-out"] {
+    for key in ["shipped", "cancelled", "sold"] {
         let run = RunId::new("order", key)?;
         shop.start(&run, 4_200).await?;
         if key == "cancelled" {
             shop.signal(&run, (), ("ann", "ordered twice")).await?;
         }
         shop.wait(&run, |order| order.closed.is_some()).await?;
-        println!("{run}");
         for record in shop.history(&run, Seq(0), 100).await? {
-            println!(
-                "  {:>2} {:9} {:?}",
-                record.run.seq,
-                Order::label(&record.run.state),
-                record.events
-            );
+            println!("{run}: {:?} after {:?}", record.run.state, record.events);
         }
     }
-    worker.abort();
     stop.send(true)?;
-    engine.await??;
-    Ok(())
+    Ok(engine.await?.map(drop)?)
 }

@@ -16,43 +16,48 @@ use dormer_proto::{
 use futures::future::BoxFuture;
 use std::{sync::Arc, time::Duration};
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+type PortFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Every method of every port, with boxed futures.
-trait Object: Send + Sync + 'static {
+trait DynPorts: Send + Sync + 'static {
     fn keys(&self) -> Option<&HistoryKeys>;
     fn incarnation(&self) -> Incarnation;
     fn exclusive(&self) -> bool;
     fn contradiction(&self, what: String) -> StoreError;
-    fn load<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<Stored>>>;
+    fn load<'a>(&'a self, runs: &'a [RunId]) -> PortFuture<'a, Vec<Option<Stored>>>;
     fn append(&self, batch: Vec<Append>) -> BoxFuture<'_, Vec<Result<Revision, AppendError>>>;
-    fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>>;
-    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>>;
+    fn records<'a>(
+        &'a self,
+        run: &'a RunId,
+        from: Seq,
+        limit: usize,
+    ) -> PortFuture<'a, Vec<Vec<u8>>>;
+    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> PortFuture<'a, Vec<Head>>;
     fn heads_to_sweep<'a>(
         &'a self,
         after: Option<&'a RunId>,
         limit: usize,
-    ) -> Answer<'a, Vec<Head>>;
-    fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()>;
+    ) -> PortFuture<'a, Vec<Head>>;
+    fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> PortFuture<'a, ()>;
     fn held_max(&self) -> Option<usize>;
-    fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>>;
-    fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
-    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
+    fn take(&self, max: usize) -> PortFuture<'_, Vec<Delivery>>;
+    fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> PortFuture<'_, ()>;
+    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> PortFuture<'_, ()>;
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()>;
-    fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()>;
+    fn publish(&self, orders: Vec<OrderOut>) -> PortFuture<'_, ()>;
     fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()>;
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()>;
-    fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Answer<'_, ()>;
-    fn put_dead(&self, message: DeadLetter) -> Answer<'_, ()>;
-    fn list_dead(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
-    fn remove_dead(&self, id: u64) -> Answer<'_, ()>;
-    fn put_note(&self, note: QuarantineNote) -> Answer<'_, ()>;
-    fn notes_of<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<QuarantineNote>>>;
-    fn notes(&self) -> Answer<'_, Vec<QuarantineNote>>;
-    fn remove_note<'a>(&'a self, run: &'a RunId, version: u64) -> Answer<'a, ()>;
+    fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> PortFuture<'_, ()>;
+    fn put_dead(&self, message: DeadLetter) -> PortFuture<'_, ()>;
+    fn list_dead(&self, after: u64, limit: usize) -> PortFuture<'_, Vec<DeadLetter>>;
+    fn remove_dead(&self, id: u64) -> PortFuture<'_, ()>;
+    fn put_note(&self, note: QuarantineNote) -> PortFuture<'_, u64>;
+    fn notes_of<'a>(&'a self, runs: &'a [RunId]) -> PortFuture<'a, Vec<Option<QuarantineNote>>>;
+    fn notes(&self) -> PortFuture<'_, Vec<QuarantineNote>>;
+    fn remove_note<'a>(&'a self, run: &'a RunId, version: u64) -> PortFuture<'a, ()>;
 }
 
-impl<P: Ports> Object for P {
+impl<P: Ports> DynPorts for P {
     fn keys(&self) -> Option<&HistoryKeys> {
         self.history_keys()
     }
@@ -65,44 +70,49 @@ impl<P: Ports> Object for P {
     fn contradiction(&self, what: String) -> StoreError {
         self.history().contradiction(what)
     }
-    fn load<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<Stored>>> {
+    fn load<'a>(&'a self, runs: &'a [RunId]) -> PortFuture<'a, Vec<Option<Stored>>> {
         Box::pin(self.history().load(runs))
     }
     fn append(&self, batch: Vec<Append>) -> BoxFuture<'_, Vec<Result<Revision, AppendError>>> {
         Box::pin(self.history().append(batch))
     }
-    fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>> {
+    fn records<'a>(
+        &'a self,
+        run: &'a RunId,
+        from: Seq,
+        limit: usize,
+    ) -> PortFuture<'a, Vec<Vec<u8>>> {
         Box::pin(self.reader().records(run, from, limit))
     }
-    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>> {
+    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> PortFuture<'a, Vec<Head>> {
         Box::pin(self.reader().heads(after, limit))
     }
     fn heads_to_sweep<'a>(
         &'a self,
         after: Option<&'a RunId>,
         limit: usize,
-    ) -> Answer<'a, Vec<Head>> {
+    ) -> PortFuture<'a, Vec<Head>> {
         Box::pin(self.reader().heads_to_sweep(after, limit))
     }
-    fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()> {
+    fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> PortFuture<'a, ()> {
         Box::pin(self.reader().forget(run, revision))
     }
     fn held_max(&self) -> Option<usize> {
         self.inbox().held_max()
     }
-    fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>> {
+    fn take(&self, max: usize) -> PortFuture<'_, Vec<Delivery>> {
         Box::pin(self.inbox().take(max))
     }
-    fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()> {
+    fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> PortFuture<'_, ()> {
         Box::pin(self.inbox().put(messages))
     }
-    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()> {
+    fn put_unconfirmed(&self, messages: Vec<(RunId, Vec<u8>)>) -> PortFuture<'_, ()> {
         Box::pin(self.inbox().put_unconfirmed(messages))
     }
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()> {
         Box::pin(self.inbox().acknowledge(acks))
     }
-    fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()> {
+    fn publish(&self, orders: Vec<OrderOut>) -> PortFuture<'_, ()> {
         Box::pin(self.tasks().publish(orders))
     }
     fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()> {
@@ -111,36 +121,36 @@ impl<P: Ports> Object for P {
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()> {
         Box::pin(self.tasks().receipt(receipts))
     }
-    fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Answer<'_, ()> {
+    fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> PortFuture<'_, ()> {
         Box::pin(self.alarms().set(alarms))
     }
-    fn put_dead(&self, message: DeadLetter) -> Answer<'_, ()> {
+    fn put_dead(&self, message: DeadLetter) -> PortFuture<'_, ()> {
         Box::pin(self.dead().put(message))
     }
-    fn list_dead(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+    fn list_dead(&self, after: u64, limit: usize) -> PortFuture<'_, Vec<DeadLetter>> {
         Box::pin(self.dead().list(after, limit))
     }
-    fn remove_dead(&self, id: u64) -> Answer<'_, ()> {
+    fn remove_dead(&self, id: u64) -> PortFuture<'_, ()> {
         Box::pin(self.dead().remove(id))
     }
-    fn put_note(&self, note: QuarantineNote) -> Answer<'_, ()> {
+    fn put_note(&self, note: QuarantineNote) -> PortFuture<'_, u64> {
         Box::pin(self.quarantine().put(note))
     }
-    fn notes_of<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<QuarantineNote>>> {
+    fn notes_of<'a>(&'a self, runs: &'a [RunId]) -> PortFuture<'a, Vec<Option<QuarantineNote>>> {
         Box::pin(self.quarantine().notes_of(runs))
     }
-    fn notes(&self) -> Answer<'_, Vec<QuarantineNote>> {
+    fn notes(&self) -> PortFuture<'_, Vec<QuarantineNote>> {
         Box::pin(self.quarantine().notes())
     }
-    fn remove_note<'a>(&'a self, run: &'a RunId, version: u64) -> Answer<'a, ()> {
+    fn remove_note<'a>(&'a self, run: &'a RunId, version: u64) -> PortFuture<'a, ()> {
         Box::pin(self.quarantine().remove(run, version))
     }
 }
 
-/// Ports of any store. It is every port at once.
+/// Ports of any store. It implements every port, by dynamic dispatch.
 #[derive(Clone)]
 pub struct AnyPorts {
-    ports: Arc<dyn Object>,
+    ports: Arc<dyn DynPorts>,
     clock: Arc<dyn Clock>,
 }
 
@@ -173,11 +183,11 @@ impl AnyPorts {
     }
 }
 
-fn embedded(local: Local<EmbeddedStore>) -> Arc<dyn Object> {
+fn embedded(local: Local<EmbeddedStore>) -> Arc<dyn DynPorts> {
     Arc::new(local)
 }
 
-fn memory(local: Local<MemoryStore>) -> Arc<dyn Object> {
+fn memory(local: Local<MemoryStore>) -> Arc<dyn DynPorts> {
     Arc::new(local)
 }
 
@@ -316,7 +326,7 @@ impl DeadLetters for AnyPorts {
 }
 
 impl Quarantine for AnyPorts {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+    async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
         self.ports.put_note(note).await
     }
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {

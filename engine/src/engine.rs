@@ -108,7 +108,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
             cached_max,
             Arc::clone(&observer),
         )
-        .knowing(Arc::clone(&known));
+        .with_quarantine_notes(Arc::clone(&known));
         tasks.spawn(shard_loop(shard, messages, options.batch_max));
         queues.push(queue);
     }
@@ -125,7 +125,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     if ports.history().exclusive() {
         // A store with one owner has its queues in memory, so outstanding work is carried out again at the start.
         let own = Arc::clone(&ports);
-        let ask = move || ask_again::<W, P>(Arc::clone(&own));
+        let ask = move || revisit_at_start::<W, P>(Arc::clone(&own));
         background.spawn(supervised("the pass at the start", ask, panicked));
     }
     let result = tokio::select! {
@@ -146,7 +146,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     first_error.map_or(Ok(total), Err)
 }
 
-async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
+async fn revisit_at_start<W: Workflow, P: Ports>(ports: Arc<P>) {
     loop {
         match revisit_all::<W, P>(Arc::clone(&ports), REVISITS_AT_START_PER_S).await {
             Ok(Pass { runs, .. }) => {
@@ -196,13 +196,13 @@ async fn shard_loop<W: Workflow, P: Ports, E: EngineObserver<W>>(
         if waiting.is_empty() {
             return Ok(shard.counters);
         }
-        let batch = first_of(&mut waiting, batch_max, DecodedDelivery::deliveries);
-        shard.work_off(batch).await?;
+        let batch = take_batch(&mut waiting, batch_max, DecodedDelivery::deliveries);
+        shard.turn_decoded(batch).await?;
     }
 }
 
 /// Takes at most `max` of the messages that wait: first those that were delivered most often, which have waited longest.
-fn first_of<T>(waiting: &mut Vec<T>, max: usize, deliveries: impl Fn(&T) -> u32) -> Vec<T> {
+fn take_batch<T>(waiting: &mut Vec<T>, max: usize, deliveries: impl Fn(&T) -> u32) -> Vec<T> {
     // Of those delivered as often, the first one first.
     waiting.sort_by_key(|message| std::cmp::Reverse(deliveries(message)));
     let rest = waiting.split_off(max.min(waiting.len()));
@@ -228,7 +228,7 @@ async fn intake<W: Workflow, P: Ports>(
             Ok(deliveries) => {
                 wait = Duration::from_millis(100);
                 for delivery in deliveries {
-                    let message = DecodedDelivery::<W>::open(delivery);
+                    let message = DecodedDelivery::<W>::decode(delivery);
                     let token = message.token();
                     let shard = shard_of(message.run(), queues.len());
                     if queues[shard].send(message).await.is_err() {
@@ -463,10 +463,10 @@ mod tests {
     #[test]
     fn a_shard_begins_with_what_was_delivered_most_often() {
         let mut waiting = vec![("a", 1), ("b", 3), ("c", 1), ("d", 2), ("e", 3)];
-        let first = first_of(&mut waiting, 3, |(_, deliveries)| *deliveries);
+        let first = take_batch(&mut waiting, 3, |(_, deliveries)| *deliveries);
         assert_eq!(first, [("b", 3), ("e", 3), ("d", 2)]);
         assert_eq!(waiting, [("a", 1), ("c", 1)]);
-        assert_eq!(first_of(&mut waiting, 3, |it| it.1).len(), 2);
+        assert_eq!(take_batch(&mut waiting, 3, |it| it.1).len(), 2);
         assert!(waiting.is_empty());
     }
 }

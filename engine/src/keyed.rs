@@ -68,7 +68,11 @@ pub fn verify(keys: &HistoryKeys, of: RecordOf<'_>, bytes: &[u8]) -> Result<Stri
 ///
 /// # Errors
 /// [`Unproven`]: the engine must not act on it.
-pub fn believe(keys: Option<&HistoryKeys>, of: RecordOf<'_>, bytes: &[u8]) -> Result<(), Unproven> {
+pub fn verify_if_keyed(
+    keys: Option<&HistoryKeys>,
+    of: RecordOf<'_>,
+    bytes: &[u8],
+) -> Result<(), Unproven> {
     let Some(keys) = keys else { return Ok(()) };
     match verify(keys, of, bytes) {
         Err(Unproven::Missing) if keys.accepts_unkeyed() => Ok(()),

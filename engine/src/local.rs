@@ -11,25 +11,21 @@ use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, TaskId, Timestamp},
+    lock::Locked as _,
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
-
-fn lock<T>(inner: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Critical sections are a few queue operations; a panic elsewhere leaves none of them half done.
-    inner.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Inbox in memory.
 #[derive(Debug, Default)]
 pub struct LocalInbox {
     inner: Mutex<Queue>,
-    come: Notify,
+    arrived: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +37,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+    fn release_delayed(&mut self, now: Instant) -> Option<Instant> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
                 return Some(entry.key().0);
@@ -81,7 +77,7 @@ impl LocalInbox {
     /// Number of messages that wait, are in progress, or come again later.
     #[must_use]
     pub fn depth(&self) -> usize {
-        let inner = lock(&self.inner);
+        let inner = self.inner.locked();
         inner.waiting.len() + inner.taken.len() + inner.delayed.len()
     }
 }
@@ -89,10 +85,10 @@ impl LocalInbox {
 impl Inbox for LocalInbox {
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
         loop {
-            let come = self.come.notified();
+            let arrived = self.arrived.notified();
             let next = {
-                let mut inner = lock(&self.inner);
-                let next = inner.ripen(Instant::now());
+                let mut inner = self.inner.locked();
+                let next = inner.release_delayed(Instant::now());
                 let pulled = inner.pull(max);
                 if !pulled.is_empty() {
                     return Ok(pulled);
@@ -101,16 +97,16 @@ impl Inbox for LocalInbox {
             };
             match next {
                 Some(at) => {
-                    let _ = tokio::time::timeout_at(at, come).await;
+                    let _ = tokio::time::timeout_at(at, arrived).await;
                 }
-                None => come.await,
+                None => arrived.await,
             }
         }
     }
 
     async fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.locked();
             for (_, bytes) in messages {
                 inner.last += 1;
                 let token = inner.last;
@@ -122,13 +118,13 @@ impl Inbox for LocalInbox {
                 });
             }
         }
-        self.come.notify_one();
+        self.arrived.notify_one();
         Ok(())
     }
 
     async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
         let again = {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.locked();
             let now = Instant::now();
             let again = acks.iter().any(|(_, ack)| *ack != Ack::Done);
             for (token, ack) in acks {
@@ -137,7 +133,7 @@ impl Inbox for LocalInbox {
             again
         };
         if again {
-            self.come.notify_one();
+            self.arrived.notify_one();
         }
     }
 }
@@ -149,7 +145,7 @@ pub type OrderKey = (TaskId, Attempt);
 #[derive(Debug, Default)]
 pub struct LocalTasks {
     inner: Mutex<Orders>,
-    come: Notify,
+    arrived: Notify,
     receipted: Notify,
 }
 
@@ -165,26 +161,26 @@ impl LocalTasks {
     /// Takes at most `max` orders. It waits for the first one.
     pub async fn take(&self, max: usize) -> Vec<OrderOut> {
         loop {
-            let come = self.come.notified();
+            let arrived = self.arrived.notified();
             {
-                let mut inner = lock(&self.inner);
+                let mut inner = self.inner.locked();
                 let count = inner.waiting.len().min(max);
                 if count > 0 {
                     let taken = inner.waiting.drain(..count).collect();
                     if !inner.waiting.is_empty() {
-                        self.come.notify_one();
+                        self.arrived.notify_one();
                     }
                     return taken;
                 }
             }
-            come.await;
+            arrived.await;
         }
     }
 
     /// Returns an order whose worker stops before it reports.
     pub fn give_back(&self, order: OrderOut) {
-        lock(&self.inner).waiting.push_front(order);
-        self.come.notify_one();
+        self.inner.locked().waiting.push_front(order);
+        self.arrived.notify_one();
     }
 
     /// Waits for the receipt of a report. The caller sets a time limit and repeats its report.
@@ -193,7 +189,7 @@ impl LocalTasks {
             let receipted = self.receipted.notified();
             tokio::pin!(receipted);
             receipted.as_mut().enable();
-            if let Some(receipt) = lock(&self.inner).receipts.remove(key) {
+            if let Some(receipt) = self.inner.locked().receipts.remove(key) {
                 return receipt;
             }
             receipted.await;
@@ -202,7 +198,8 @@ impl LocalTasks {
 
     /// Receipts since the last call, for a worker that handles many orders in one task.
     pub fn receipts(&self) -> Vec<ReportReceipt> {
-        lock(&self.inner)
+        self.inner
+            .locked()
             .receipts
             .drain()
             .map(|(_, receipt)| receipt)
@@ -212,14 +209,14 @@ impl LocalTasks {
     /// Number of orders that wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        lock(&self.inner).waiting.len()
+        self.inner.locked().waiting.len()
     }
 }
 
 impl TaskQueue for LocalTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.locked();
             let superseded = |order: &OrderOut| Some((order.task.clone(), order.superseded()?));
             let old: BTreeSet<OrderKey> = orders.iter().filter_map(superseded).collect();
             if !old.is_empty() {
@@ -239,13 +236,13 @@ impl TaskQueue for LocalTasks {
                 }
             }
         }
-        self.come.notify_one();
+        self.arrived.notify_one();
         Ok(())
     }
 
     async fn withdraw(&self, ended: Vec<EndedTask>) {
         let ended: BTreeSet<TaskId> = ended.into_iter().map(|ended| ended.task).collect();
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.locked();
         let Orders { waiting, known, .. } = &mut *inner;
         waiting.retain(|order| {
             let stays = !ended.contains(&order.task);
@@ -258,7 +255,7 @@ impl TaskQueue for LocalTasks {
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
         {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.locked();
             for receipt in receipts {
                 let key = (receipt.task.clone(), receipt.attempt);
                 // A receipt without a waiter (of a late worker's second report) is dropped.
@@ -289,11 +286,11 @@ impl LocalAlarms {
     /// Number of runs with an alarm.
     #[must_use]
     pub fn set_for(&self) -> usize {
-        lock(&self.inner).by_run.len()
+        self.inner.locked().by_run.len()
     }
 
     fn due(&self, now: Timestamp) -> (Vec<RunId>, Option<Timestamp>) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.locked();
         let mut due = Vec::new();
         while let Some((at, run)) = inner.by_time.first().cloned() {
             if at > now {
@@ -310,7 +307,7 @@ impl LocalAlarms {
 impl Alarms for LocalAlarms {
     async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
         {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.locked();
             for (run, at) in alarms {
                 let old = inner.by_run.remove_entry(run.as_str());
                 let set = old.as_ref().map(|(_, old)| *old);

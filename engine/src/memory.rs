@@ -2,15 +2,16 @@
 
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Expected, Head, History, HistoryReader,
-    Quarantine, QuarantineNote, StoreError, Stored,
+    Quarantine, QuarantineNote, StoreError, Stored, note_has_changed,
 };
 use dormer_proto::{
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    lock::Locked as _,
     subject::RECORDS_PER_RUN_MAX,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// History and dead letters in memory.
@@ -60,7 +61,7 @@ impl MemoryStore {
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A panic elsewhere cannot have left a half-done map operation.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 }
 
@@ -199,12 +200,17 @@ impl DeadLetters for MemoryStore {
 }
 
 impl Quarantine for MemoryStore {
-    async fn put(&self, mut note: QuarantineNote) -> Result<(), StoreError> {
+    async fn put(&self, mut note: QuarantineNote) -> Result<u64, StoreError> {
         let mut inner = self.lock();
+        let there = inner.notes.get(&note.run).map_or(0, |note| note.version);
+        if there != note.version {
+            return Err(note_has_changed(&note.run));
+        }
         inner.note_last += 1;
-        note.version = inner.note_last;
+        let version = inner.note_last;
+        note.version = version;
         inner.notes.insert(note.run.clone(), note);
-        Ok(())
+        Ok(version)
     }
 
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {

@@ -131,7 +131,7 @@ pub struct Head {
 ///   few seconds also after one of them died. For a moment two may.
 /// - `forget` deletes every record of a run if its revision is still the given one.
 pub trait HistoryReader: Send + Sync + 'static {
-    /// Records of one run.
+    /// Envelopes of one run's records.
     fn records(
         &self,
         run: &RunId,
@@ -194,8 +194,8 @@ pub enum Ack {
 ///   newer: its sender repeats it.
 /// - `take` waits for at least one message, and returns at most `max`.
 pub trait Inbox: Send + Sync + 'static {
-    /// Most messages that it delivers without an acknowledgement, so that a shard has room for all of them. `None`: as
-    /// many as are taken.
+    /// Most messages that are delivered and not acknowledged, so that a shard has room for all of them. `None`: as many as
+    /// are taken.
     fn held_max(&self) -> Option<usize> {
         None
     }
@@ -257,6 +257,10 @@ pub struct EndedTask {
 ///   between its append and this call, one stays until a worker takes it: its report is late.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
+    /// Publishes orders.
+    ///
+    /// # Errors
+    /// Errors of the store. Any of the orders may be published then.
     fn publish(&self, orders: Vec<OrderOut>)
     -> impl Future<Output = Result<(), StoreError>> + Send;
     /// Takes away the orders of ended tasks.
@@ -295,7 +299,7 @@ pub struct DeadLetter {
     /// Run that it was for, if that is readable.
     pub run: Option<RunId>,
     pub reason: String,
-    /// Time.
+    /// Time at which it was dead-lettered, by the engine's clock.
     pub at: Timestamp,
     /// Origin: the inbox's name of the message.
     pub origin: String,
@@ -349,9 +353,15 @@ pub struct QuarantineNote {
     /// have been a deposed leader's. The note is for an engine that begins meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<MissedRecord>,
-    /// Version of the note, which the store assigns.
+    /// Version of the note, which the store assigns. In a note for `put`: that of the note that it replaces, or 0.
     #[serde(default)]
     pub version: u64,
+}
+
+/// Error of a `put` over a note that another engine has written or removed meanwhile.
+#[must_use]
+pub fn note_has_changed(run: &RunId) -> StoreError {
+    StoreError::Unavailable(format!("the note of {run} has changed meanwhile"))
 }
 
 impl QuarantineNote {
@@ -367,12 +377,14 @@ impl QuarantineNote {
 /// Quarantine: notes about runs that engines leave alone. A note lies beside the history and changes none of it.
 ///
 /// # Contract
-/// - A run has at most one note; `put` replaces an earlier one.
+/// - A run has at most one note. `put` replaces the one of the given version, or writes the first one (version 0). A note
+///   that another engine wrote meanwhile stays, and `put` returns [`StoreError::Unavailable`].
+/// - What this build cannot read counts as no note.
 /// - A `notes_of` that starts after a successful `put` sees it, from any process.
 /// - `remove` removes a note if its version is still the given one.
 pub trait Quarantine: Send + Sync + 'static {
-    /// Writes a note.
-    fn put(&self, note: QuarantineNote) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Writes a note. Returns its new version.
+    fn put(&self, note: QuarantineNote) -> impl Future<Output = Result<u64, StoreError>> + Send;
     /// Notes of these runs, one answer for each.
     fn notes_of(
         &self,

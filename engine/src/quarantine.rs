@@ -1,14 +1,14 @@
 //! Quarantined runs as one engine knows them, and the release of those that a person or another build freed.
 //!
-//! One run that cannot go on must not hold back the others. Its messages would come again for ever, and fill the
+//! One run that cannot continue must not hold back the others. Its messages would come again for ever, and fill the
 //! consumer that all engines share. So an engine notes the run beside the history, and from then on takes its messages
 //! away: whatever is still valid is sent again after the release.
 
 use crate::port::{Clock, Ports, Quarantine, QuarantineNote, StoreError};
-use dormer_proto::id::RunId;
+use dormer_proto::{id::RunId, lock::Locked as _};
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// Notes that an engine knows. They are a reason to read the store's note, and never count by themselves.
@@ -18,7 +18,7 @@ pub struct KnownNotes(Mutex<BTreeMap<RunId, QuarantineNote>>);
 impl KnownNotes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<RunId, QuarantineNote>> {
         // A panic elsewhere cannot have left a half-done map operation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Which of these runs have a known note.

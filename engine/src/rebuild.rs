@@ -1,4 +1,4 @@
-//! Queues that were lost are filled again from the histories.
+//! Rebuild of lost queues from the histories.
 
 use crate::{
     any::AnyPorts,
@@ -52,14 +52,14 @@ pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), Store
 /// Errors of the store.
 pub async fn rebuild<W: Workflow>(store: &Arc<NatsStore>) -> Result<Pass, StoreError> {
     // Read first: a queue that is lost from now on is not the one that is noted.
-    let canaries = store.canaries().await?;
+    let markers = store.markers().await?;
     let ports = Arc::new(AnyPorts::nats(Arc::clone(store)));
     let pass = revisit_all::<W, _>(ports, REVISITS_PER_S).await?;
     if pass.newer > 0 {
         return Ok(pass);
     }
     // Without the note the next start does the pass again, which is safe. Here it is not repeated for the note alone.
-    if let Err(error) = store.note_whole(&canaries).await {
+    if let Err(error) = store.note_whole(&markers).await {
         tracing::warn!(%error, "the next start rebuilds the queues again");
     }
     Ok(pass)

@@ -17,8 +17,8 @@ mod effects;
 mod fault;
 mod intake;
 mod newer_builds;
+mod oversize;
 mod quarantine;
-mod split;
 mod store;
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     quarantine::KnownNotes,
 };
 use cache::{Cache, Cached, Contradiction};
-use decide::Plan;
+use decide::TurnPlan;
 use dormer_engine_core::{
     Effects, Record, Run, Workflow,
     unfenced::{Fence, enforced},
@@ -39,7 +39,7 @@ use dormer_engine_core::{
 use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
     envelope::{self, DecodeError},
-    id::{Revision, RunId},
+    id::{Revision, RunId, Timestamp},
 };
 use effects::EffectBatch;
 use fault::{Fault, guarded};
@@ -82,16 +82,19 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     build: String,
     cache: Cache<W>,
     observer: Arc<E>,
-    left: DeferredRuns,
-    known: Arc<KnownNotes>,
+    deferred: DeferredRuns,
+    quarantine_notes: Arc<KnownNotes>,
     /// Runs of this turn whose last record is damaged, or not proven.
     damaged: BTreeMap<RunId, Fault>,
     /// Runs of this turn whose last record was not found, each with what was found.
-    doubted: BTreeMap<RunId, String>,
-    /// Runs that are in doubt since this turn, each with the record that was not found; without one, no more.
-    doubts: BTreeMap<RunId, Option<MissedRecord>>,
+    in_doubt_this_turn: BTreeMap<RunId, String>,
+    /// Notes about doubt to write at the end of the turn, each with the record that was not found. `None`: the doubt has
+    /// ended.
+    notes_to_write: BTreeMap<RunId, Option<MissedRecord>>,
+    /// Runs whose full outbox was doubted lately, each with the time of the read.
+    full_outboxes: BTreeMap<RunId, Timestamp>,
     /// Repeats of messages that were dead-lettered although they can be read.
-    too_large: split::TooLarge,
+    too_large: oversize::TooLarge,
     /// Counters so far.
     pub counters: Counters,
 }
@@ -113,6 +116,7 @@ impl<W: Workflow, P: Ports> Shard<W, P> {
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
+    /// Shard as [`Shard::new`] makes it, which reports its steps to `observer`.
     pub fn observed_by(
         ports: Arc<P>,
         build: impl Into<String>,
@@ -121,27 +125,31 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ) -> Self {
         let build = build.into();
         let cache = Cache::new(cached_max);
-        let left = DeferredRuns::default();
+        let deferred = DeferredRuns::default();
         let counters = Counters::default();
         Self {
             ports,
             build,
             cache,
             observer,
-            left,
-            known: Arc::default(),
+            deferred,
+            quarantine_notes: Arc::default(),
             damaged: BTreeMap::new(),
-            doubted: BTreeMap::new(),
-            doubts: BTreeMap::new(),
-            too_large: split::TooLarge::default(),
+            in_doubt_this_turn: BTreeMap::new(),
+            notes_to_write: BTreeMap::new(),
+            full_outboxes: BTreeMap::new(),
+            too_large: oversize::TooLarge::default(),
             counters,
         }
     }
 
     /// Shares the notes about quarantined runs with the engine's other shards.
     #[must_use]
-    pub fn knowing(self, known: Arc<KnownNotes>) -> Self {
-        Self { known, ..self }
+    pub fn with_quarantine_notes(self, quarantine_notes: Arc<KnownNotes>) -> Self {
+        Self {
+            quarantine_notes,
+            ..self
+        }
     }
 
     /// Processes a batch of deliveries.
@@ -150,7 +158,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error, because the messages come
     /// again.
     pub async fn turn(&mut self, batch: Vec<crate::port::Delivery>) -> Result<(), StoreError> {
-        self.work_off(batch.into_iter().map(DecodedDelivery::open).collect())
+        self.turn_decoded(batch.into_iter().map(DecodedDelivery::decode).collect())
             .await
     }
 
@@ -158,11 +166,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ///
     /// # Errors
     /// As [`Shard::turn`].
-    pub async fn work_off(&mut self, batch: Vec<DecodedDelivery<W>>) -> Result<(), StoreError> {
+    pub async fn turn_decoded(&mut self, batch: Vec<DecodedDelivery<W>>) -> Result<(), StoreError> {
         let sorted = sort::<W>(batch);
         // What an earlier turn found, but could not finish, may be mended since.
         self.damaged.clear();
-        self.doubted.clear();
+        self.in_doubt_this_turn.clear();
         let mut acks = Vec::new();
         for (delivery, error) in sorted.unreadable {
             acks.push((delivery.token, self.unreadable(delivery, &error).await));
@@ -186,7 +194,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             tracing::warn!(%run, code, why, "what is outstanding of a run cannot be read");
         }
         self.note_doubts().await;
-        match std::mem::take(&mut self.doubted).pop_first() {
+        match std::mem::take(&mut self.in_doubt_this_turn).pop_first() {
             Some((_, what)) => loaded.and(Err(StoreError::Unavailable(what))),
             None => loaded,
         }
@@ -196,7 +204,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     async fn unreadable(&mut self, delivery: crate::port::Delivery, error: &DecodeError) -> Ack {
         if matches!(error, DecodeError::Newer { .. }) {
             self.counters.newer += 1;
-            return self.left.unreadable(&delivery.cause, error);
+            return self.deferred.unreadable(&delivery.cause, error);
         }
         self.dead_letter(None, delivery.cause, delivery.bytes, error.to_string())
             .await
@@ -253,7 +261,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 continue;
             };
             let mut plan = self.decide(&run, opened, messages).await;
-            if plan.confirm {
+            if plan.must_reread {
                 doubtful.insert(run, plan.messages);
             } else if let Some(fault) = plan.fault.take() {
                 self.quarantine(&run, fault, plan.messages, acks).await;
@@ -275,11 +283,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ) {
         if let Some(fault) = self.damaged.remove(run) {
             self.quarantine(run, fault, messages, acks).await;
-        } else if let Some(what) = self.doubted.remove(run) {
+        } else if let Some(what) = self.in_doubt_this_turn.remove(run) {
             tracing::debug!(what, "messages to a run wait until it is read again");
             again(BTreeMap::from([(run.clone(), messages)]), acks);
         } else {
-            acks.extend(self.left.acks(self.ports.clock().now(), run, &messages));
+            acks.extend(self.deferred.acks(self.ports.clock().now(), run, &messages));
         }
     }
 
@@ -287,7 +295,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     async fn confirm(
         &mut self,
         doubtful: BTreeMap<RunId, Vec<Received<W>>>,
-        plans: &mut Vec<Plan<W, E::StateBefore>>,
+        plans: &mut Vec<TurnPlan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> Result<(), StoreError> {
         if doubtful.is_empty() {
@@ -344,10 +352,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Whether this shard may act on a stored record of `run`.
-    fn believe(&self, run: &RunId, bytes: &[u8]) -> Result<(), Unproven> {
+    fn verify_record(&self, run: &RunId, bytes: &[u8]) -> Result<(), Unproven> {
         let incarnation = self.ports.history().incarnation();
         let of = RecordOf { incarnation, run };
-        keyed::believe(self.ports.history_keys(), of, bytes)
+        keyed::verify_if_keyed(self.ports.history_keys(), of, bytes)
     }
 
     /// Tells the observer. A panic of it changes nothing: it decides nothing.
@@ -428,7 +436,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             Contradiction::Doubt(what) if !enforced(Fence::DoubtAlone) => {
                 return Err(StoreError::Unavailable(what));
             }
-            Contradiction::Doubt(what) => drop(self.doubted.insert(run.clone(), what)),
+            Contradiction::Doubt(what) => drop(self.in_doubt_this_turn.insert(run.clone(), what)),
             Contradiction::Lost(what) => {
                 drop(self.damaged.insert(run.clone(), Fault::lost(what)));
             }
@@ -444,7 +452,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ) -> Result<Option<(OpenRun<W>, EffectBatch)>, Fault> {
         let Stored { bytes, revision } = stored;
         // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
-        if let Err(why) = self.believe(run, bytes)
+        if let Err(why) = self.verify_record(run, bytes)
             && !is_newer(bytes, read_up_to(W::SCHEMA))
         {
             return Err(Fault::unproven(*revision, &why));
@@ -457,14 +465,14 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 return Err(Fault::unreadable(why));
             }
         };
-        self.left.readable(run);
+        self.deferred.readable(run);
         let mut read = record.run;
-        if let Some(known) = self.cache.beyond(run, read.seq)
+        if let Some(known) = self.cache.newer_than(run, read.seq)
             && self.ports.history_keys().is_some()
         {
             return Err(Fault::older(*revision, read.seq, known));
         }
-        read.sealed(sum);
+        read.set_sum(sum);
         let mut outstanding = EffectBatch::new(self.ports.history().incarnation());
         if enforced(Fence::Outstanding) {
             outstanding.add(&read, Effects::outstanding(&read));

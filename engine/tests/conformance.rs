@@ -5,12 +5,12 @@ mod contract;
 use dormer_engine::{
     any::AnyPorts,
     embedded::EmbeddedStore,
-    local::{Local, LocalAlarms, LocalInbox, deliver_due_timers},
+    local::{Local, LocalAlarms, LocalInbox, LocalTasks, deliver_due_timers},
     memory::MemoryStore,
-    nats::{NatsStore, Options, Sync},
+    nats::{Durability, NatsStore, Options},
     port::{Ports, SystemClock},
 };
-use dormer_proto::id::Incarnation;
+use dormer_proto::{id::Incarnation, subject::Names};
 use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, started};
 use std::sync::Arc;
 
@@ -34,6 +34,12 @@ async fn the_embedded_store_keeps_the_contracts() {
 #[tokio::test]
 async fn the_inbox_of_one_process_keeps_the_contract() {
     contract::inbox(&LocalInbox::default()).await;
+}
+
+#[tokio::test]
+async fn the_task_queue_of_one_process_keeps_the_contract() {
+    let tasks = LocalTasks::default();
+    contract::tasks(&tasks, async || tasks.waiting() as u64).await;
 }
 
 #[tokio::test]
@@ -80,7 +86,7 @@ async fn nats_keeps_the_contracts() {
         }));
         let options = Options {
             servers: server.url(),
-            sync: Sync::LazyAccepted,
+            durability: Durability::LazyAccepted,
             ..Options::default()
         };
         let store = NatsStore::open(&options).await.expect("a store");
@@ -90,6 +96,13 @@ async fn nats_keeps_the_contracts() {
         contract::alarms(store.alarms(), Some(neighbour.alarms()), store.inbox()).await;
         contract::dead_letters(store.dead()).await;
         contract::quarantine(store.quarantine()).await;
+        let client = async_nats::connect(server.url()).await.expect("a client");
+        let js = async_nats::jetstream::new(client);
+        let waiting = async || {
+            let stream = js.get_stream(Names::default().task_stream()).await;
+            stream.expect("a stream").cached_info().state.messages
+        };
+        contract::tasks(store.tasks(), waiting).await;
         // What the product uses: the same ports behind one type.
         store.close().await;
         let server = started!(NatsServer::start(NatsOptions {

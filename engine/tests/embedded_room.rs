@@ -1,4 +1,5 @@
-//! A full disk is told as what it is, and goes on once there is room. A writer that has stopped is told at once.
+//! A full disk is reported as what it is, and the store continues once there is room. That a writer has stopped is
+//! reported at once.
 
 use crate::embedded_common;
 

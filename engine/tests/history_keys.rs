@@ -9,19 +9,23 @@ use dormer_engine::{
     local::Local,
     nats::{NatsStore, Options},
     port::{
-        Append, Expected, History, HistoryReader, Inbox, Ports, Quarantine, Stored, SystemClock,
+        Append, DeadLetters, Expected, History, HistoryReader, Inbox, Ports, Quarantine, Stored,
+        SystemClock,
     },
     prove_dump,
     shard::Shard,
 };
 use dormer_engine_core::{Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow};
-use dormer_nats::history_keys::{HistoryKeys, Unproven, make_history_keys};
+use dormer_nats::{
+    history_keys::{HistoryKeys, Unproven, make_history_keys},
+    signing::{Keys, make},
+};
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, RunId, Seq},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
 };
-use dormer_testkit::{NatsOptions, NatsServer, started};
+use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
 use nats_common::options;
 use serde::{Deserialize, Serialize};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -95,20 +99,8 @@ fn keys(folder: &Path, name: &str, keep: Option<&str>, unkeyed: bool) -> Arc<His
     Arc::new(HistoryKeys::open(&path, unkeyed).expect("keys"))
 }
 
-/// Lets a new engine, with nothing in its memory, take a fact, until `done`.
-async fn observed<P: Ports>(ports: &Arc<P>, run: &RunId, fact: u64, done: impl AsyncFn() -> bool) {
-    let mut shard = Shard::<Rollout, P>::new(Arc::clone(ports), "build", 10);
-    observed_by(&mut shard, ports, run, fact, done).await;
-}
-
-/// Lets an engine take a fact, until `done`.
-async fn observed_by<P: Ports>(
-    shard: &mut Shard<Rollout, P>,
-    ports: &Arc<P>,
-    run: &RunId,
-    fact: u64,
-    done: impl AsyncFn() -> bool,
-) {
+/// Message with a fact.
+fn observation(run: &RunId, fact: u64) -> Vec<u8> {
     let observation = Observation {
         object: ObjectRef {
             cluster: String::new(),
@@ -127,8 +119,27 @@ async fn observed_by<P: Ports>(
         incarnation: None,
         body: Inbound::Observed(observation),
     };
-    let (bytes, _) = envelope::encode(&message, Rollout::SCHEMA).expect("a message");
-    let put = ports.inbox().put(vec![(run.clone(), bytes)]);
+    envelope::encode(&message, Rollout::SCHEMA)
+        .expect("a message")
+        .0
+}
+
+/// Lets a new engine, with nothing in its memory, take a fact, until `done`.
+async fn observed<P: Ports>(ports: &Arc<P>, run: &RunId, fact: u64, done: impl AsyncFn() -> bool) {
+    let mut shard = Shard::<Rollout, P>::new(Arc::clone(ports), "build", 10);
+    observed_by(&mut shard, ports, run, fact, done).await;
+}
+
+/// Lets an engine take a fact, until `done`.
+async fn observed_by<P: Ports>(
+    shard: &mut Shard<Rollout, P>,
+    ports: &Arc<P>,
+    run: &RunId,
+    fact: u64,
+    done: impl AsyncFn() -> bool,
+) {
+    let message = observation(run, fact);
+    let put = ports.inbox().put(vec![(run.clone(), message)]);
     put.await.expect("put");
     let work = async {
         while !done().await {
@@ -476,6 +487,73 @@ async fn a_dump_is_proven_and_a_restored_store_has_its_own_macs() {
     );
 }
 
+/// The steps of SECURITY.md after a stolen NATS whose keys are stolen, too: new keys on the old volumes, then an empty store.
+#[tokio::test]
+async fn after_a_stolen_nats_the_old_keys_count_neither_for_messages_nor_for_records() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let opened = async |prefix: &str, when: &str| {
+        let of_roles = folder.path().join(format!("{when}-roles"));
+        if !of_roles.exists() {
+            // As `dormer keys make` without --keep.
+            make(&of_roles, &["engine", "watcher"], None).expect("keys");
+        }
+        let signing = Keys::open(&of_roles, &["engine", "watcher"], false).expect("keys");
+        let options = Options {
+            prefix: Some(prefix.into()),
+            keys: Some(Arc::new(signing)),
+            history_keys: Some(keys(folder.path(), when, None, false)),
+            ..options(&server)
+        };
+        Arc::new(NatsStore::open(&options).await.expect("a store"))
+    };
+    let a = run("a");
+    let installation = opened("stolen", "old").await;
+    let recorded = wide(&installation, &a).await;
+    drop(installation);
+    let new = keys(folder.path(), "new", None, false);
+
+    // The thief has a login and every key of the old installation, and reads no inbox.
+    for prefix in ["stolen", "empty"] {
+        let engine = opened(prefix, "new").await;
+        let thief = opened(prefix, "old").await;
+        if prefix == "empty" {
+            // The first fact begins the run again, as adoption does with a node that serves.
+            begun(&engine, &a).await;
+            let clean = prove(engine.as_ref(), &new).await.expect("a proof");
+            assert_eq!((clean.wrong, clean.unkeyed), (Vec::new(), 0));
+            let Stored { bytes, revision } = last(engine.as_ref(), &a).await;
+            let seq = record(&bytes).run.seq.next();
+            put(thief.as_ref(), &a, revision, seq, recorded.bytes.clone()).await;
+        }
+        let signed = observation(&a, 7);
+        let sent = thief.inbox().put(vec![(a.clone(), signed)]).await;
+        sent.expect("put");
+        let noted_as_refused = await_condition("the message to be refused", SOON, || async {
+            !engine.dead().list(0, 9).await.expect("letters").is_empty()
+        });
+        tokio::select! {
+            () = noted_as_refused => {}
+            taken = engine.inbox().take(9) => panic!("{prefix}: the thief's message counts: {taken:?}"),
+        }
+        // dormer store check
+        let proof = prove(engine.as_ref(), &new).await.expect("a proof");
+        let named =
+            |line: &String| line.contains("rollout/a") && line.contains("not in --history-keys");
+        assert!(proof.wrong.iter().any(named), "{prefix}: {proof:?}");
+        // An engine grants nothing by such a record.
+        let held = async || noted(engine.as_ref(), &a).await.is_some();
+        observed(&engine, &a, 2, held).await;
+        let code = noted(engine.as_ref(), &a).await;
+        assert_eq!(code.as_deref(), Some("RecordKeyUnknown"), "{prefix}");
+        let stored = last(engine.as_ref(), &a).await;
+        assert_eq!(
+            stored.bytes, recorded.bytes,
+            "{prefix}: nothing is decided on it"
+        );
+    }
+}
+
 /// A body of 2 KiB.
 #[derive(Serialize)]
 struct Body {
@@ -506,11 +584,14 @@ fn what_a_mac_costs() {
     }
     let between = begun.elapsed();
     for _ in 0..rounds {
-        assert_eq!(keyed::believe(Some(&keys), of, &keyed_bytes), Ok(()));
+        assert_eq!(
+            keyed::verify_if_keyed(Some(&keys), of, &keyed_bytes),
+            Ok(())
+        );
     }
     let verified = begun.elapsed() - between;
     assert_eq!(
-        keyed::believe(Some(&keys), of, &bytes),
+        keyed::verify_if_keyed(Some(&keys), of, &bytes),
         Err(Unproven::Missing)
     );
     println!(

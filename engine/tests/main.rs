@@ -20,6 +20,7 @@ mod nats_credit;
 mod nats_creds;
 mod nats_engine;
 mod nats_held;
+mod nats_inventory;
 mod nats_mid_page;
 mod nats_moves;
 mod nats_old_and_new;

@@ -122,7 +122,7 @@ struct Story {
 }
 
 impl Story {
-    /// Begins: the first runs of the wave `a` have ended, the others go on.
+    /// Begins: the first runs of the wave `a` have ended, the others continue.
     async fn begin(member: Member<'_>) -> Result<Self, Skipped> {
         Self::begin_with(member, None).await
     }
@@ -340,7 +340,7 @@ async fn a_minority_that_is_cut_off_and_healed_costs_nothing() {
     let acknowledged = heads(story.store()).await;
     ground.cut(lead, true);
     let others = [(lead + 1) % 3, (lead + 2) % 3];
-    // The first engine may be on either side; a second is with the majority, and goes on.
+    // The first engine may be on either side; a second is with the majority, and continues.
     let second = Engine::on(&on(&story.servers, &others)).await;
     ended(&second.store, "b").await;
     ground.cut(lead, false);

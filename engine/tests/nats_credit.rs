@@ -213,6 +213,53 @@ async fn an_engine_that_works_slowly_gets_no_message_again() {
     assert_eq!(again, 0, "of {} taken", seen.len());
 }
 
+/// After a second and a half an engine knows who else lives, and reads the partitions for which it stood by. The server
+/// may have sent it a message just then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_message_is_lost_when_an_engine_begins_to_read_what_it_stood_by_for() {
+    dormer_testkit::full!();
+    /// Longer than an engine stands by.
+    const FOR: Duration = Duration::from_secs(3);
+    /// Less than the claim, after which a lost message comes again.
+    const COME_WITHIN: Duration = Duration::from_secs(5);
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let sender = NatsStore::open(&options(&server)).await.expect("a store");
+    let (counted, count) = watch::channel(None);
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let sending = tokio::spawn(async move {
+        let begun = Instant::now();
+        let mut sent = 0;
+        while begun.elapsed() < FOR {
+            let runs: Vec<RunId> = (sent..sent + 200)
+                .map(|n| builds::run(&n.to_string()))
+                .collect();
+            let facts = runs.iter().map(|run| fact(&sender, run)).collect();
+            sender.inbox().put(facts).await.expect("put");
+            sent += runs.len();
+        }
+        counted.send_replace(Some(sent));
+        sender
+    });
+    let mut seen = BTreeSet::new();
+    let mut last = Instant::now();
+    while count.borrow().is_none_or(|sent| seen.len() < sent) {
+        let next = tokio::time::timeout(COME_WITHIN, store.inbox().take(256)).await;
+        let lost = || format!("{:?} sent, {} came", *count.borrow(), seen.len());
+        let Ok(taken) = next else {
+            // The last message may be here before the sender says how many there are.
+            assert_eq!(*count.borrow(), Some(seen.len()), "{}", lost());
+            break;
+        };
+        let taken = taken.expect("messages");
+        assert!(last.elapsed() < COME_WITHIN, "{}", lost());
+        last = Instant::now();
+        let done = taken.iter().map(|it| (it.token, Ack::Done)).collect();
+        store.inbox().acknowledge(done).await;
+        seen.extend(taken.into_iter().map(|it| it.bytes));
+    }
+    drop(sending.await.expect("no panic"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_whose_store_does_not_answer_holds_up_no_other() {
     dormer_testkit::full!();

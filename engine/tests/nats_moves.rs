@@ -125,7 +125,7 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     let store = embedded(&second, back.path()).await;
     assert_eq!(contents(&store, &store).await, was);
     assert!(store.next_epoch().await.expect("an epoch") > epoch);
-    // It goes on where it was.
+    // It continues where it was.
     let at = embedded_common::position(&store, &named(3)).await;
     step(&store, &named(3), at).await.expect("stored");
 

@@ -16,7 +16,7 @@ use dormer_proto::{
     id::{Epoch, Revision, RunId, Seq},
     message::{Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, Version},
 };
-use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
+use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, await_condition, started};
 use nats_common::{options, worker};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinHandle};
@@ -161,10 +161,22 @@ async fn begin_all<B: Workflow>(life: &Life, runs: &[RunId], fact: B::Fact) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn builds_share_a_store_on_nats() {
-    let server = started!(NatsServer::start(NatsOptions::default()));
+    share_a_store(&started!(NatsServer::start(NatsOptions::default()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn builds_share_a_store_on_the_oldest_nats() {
+    let oldest = NatsOptions {
+        version: NatsVersion::Oldest,
+        ..NatsOptions::default()
+    };
+    share_a_store(&started!(NatsServer::start(oldest))).await;
+}
+
+async fn share_a_store(server: &NatsServer) {
     let theirs = named("a");
     let own = named("b");
-    let newer = Life::begin::<New>(&server, "new", fetches).await;
+    let newer = Life::begin::<New>(server, "new", fetches).await;
     begin_all::<New>(
         &newer,
         &theirs,
@@ -180,7 +192,7 @@ async fn builds_share_a_store_on_nats() {
         .await;
     assert_eq!(newer.end().await.newer, 0);
 
-    let older = Life::begin::<Old>(&server, "old", |task| Some(Old::answer(task))).await;
+    let older = Life::begin::<Old>(server, "old", |task| Some(Old::answer(task))).await;
     let mut before = Vec::new();
     for run in &theirs {
         before.push(older.last(run).await.expect("a record").1);
@@ -213,7 +225,7 @@ async fn builds_share_a_store_on_nats() {
     }
 
     // Side by side from here on: each message reaches the one that can read it.
-    let newer = Life::begin::<New>(&server, "new", fetches).await;
+    let newer = Life::begin::<New>(server, "new", fetches).await;
     let taken_by_newer = |record: &Record<New>| {
         let state = &record.run.state;
         (state.size, state.hellos, state.notes.len()) == (7, 1, 1)
@@ -221,7 +233,7 @@ async fn builds_share_a_store_on_nats() {
     newer
         .until("every message to be taken", &theirs, taken_by_newer)
         .await;
-    let newest = Life::begin::<New>(&server, "newest", |task| Some(New::answer(task))).await;
+    let newest = Life::begin::<New>(server, "newest", |task| Some(New::answer(task))).await;
     newest.until("every run to end", &theirs, ended).await;
     let dead = newest.store.dead().list(0, 10).await.expect("dead letters");
     assert!(dead.is_empty(), "{dead:?}");

@@ -133,13 +133,13 @@ impl Site {
         self.take(to, Inbound::Observed(observation)).await;
     }
 
-    /// The clock goes on by so much, and the run's alarm fires.
+    /// The clock advances by so much, and the run's alarm fires.
     async fn time_passes(&mut self, to: &str, ms: u64) {
         self.clock.0.fetch_add(ms, Ordering::SeqCst);
         self.take(to, Inbound::TimerDue).await;
     }
 
-    /// Orders in the stream, beside its canary.
+    /// Orders in the stream, beside its marker.
     async fn orders(&self) -> u64 {
         let stream = self.js.get_stream(Names::default().task_stream()).await;
         stream.expect("a stream").cached_info().state.messages - 1

@@ -436,7 +436,7 @@ async fn a_run_whose_last_record_is_deleted_stops_no_other_and_is_quarantined() 
     let why = format!("acknowledged at revision {last}; the store now has {before}");
     assert!(noted.why.contains(&why), "{}", noted.why);
     assert_eq!(seqs().await, those(1));
-    // After a release the run goes on from the record that is there.
+    // After a release the run continues from the record that is there.
     let removed = store.quarantine().remove(&noted.run, noted.version).await;
     removed.expect("released");
     turn(&[]).await;
@@ -456,7 +456,7 @@ async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
     let begin = async || {
         let known = Arc::new(KnownNotes::default());
         known.refresh(store.as_ref()).await.expect("notes");
-        Shard::<Old, _>::new(Arc::clone(&store), "test", 8).knowing(known)
+        Shard::<Old, _>::new(Arc::clone(&store), "test", 8).with_quarantine_notes(known)
     };
     let mut resources = 1..;
     let mut turn = async |shard: &mut Shard<Old, _>| {
@@ -506,6 +506,7 @@ async fn an_engine_that_begins_knows_the_record_that_another_one_missed() {
         code: "RecordMissed".into(),
         builds: Vec::new(),
         missed: Some(missed),
+        version: 0,
         ..noted
     };
     store.quarantine().put(doubt).await.expect("noted");

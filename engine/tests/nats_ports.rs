@@ -5,10 +5,10 @@ use crate::nats_common;
 
 use async_nats::jetstream::consumer::pull;
 use dormer_engine::{
-    nats::{Login, NatsStore, OpenError, Options, Sync, Synced, Tls},
+    nats::{Durability, Login, NatsStore, OpenError, Options, ServerSync, Tls},
     port::{
         Ack, Alarms, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
-        Inbox, OrderOut, Ports, SystemClock, TaskQueue,
+        Inbox, OrderOut, Ports, Quarantine, QuarantineNote, SystemClock, TaskQueue,
     },
 };
 use dormer_nats::signing::SIGNATURE_HEADER;
@@ -111,6 +111,41 @@ async fn one_writer_wins_and_the_history_is_read_back() {
             [Err(AppendError::Conflict)]
         );
     }
+}
+
+#[tokio::test]
+async fn a_note_that_cannot_be_read_counts_as_none_and_is_replaced() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = async_nats::jetstream::new(client);
+    let run = run("a");
+    let subject = Names::default().quarantine(&run);
+    let sent = js.publish(subject, "nonsense".into()).await.expect("sent");
+    sent.await.expect("stored");
+    let notes = async || {
+        let notes = store.quarantine().notes_of(std::slice::from_ref(&run));
+        notes.await.expect("an answer").remove(0)
+    };
+    assert_eq!(notes().await, None);
+    let note = QuarantineNote {
+        run: run.clone(),
+        code: "RecordRefused".into(),
+        why: "too large".into(),
+        at: Timestamp(1),
+        builds: vec!["one".into()],
+        released: None,
+        missed: None,
+        version: 0,
+    };
+    let version = store.quarantine().put(note.clone()).await.expect("put");
+    let stored = QuarantineNote {
+        version,
+        ..note.clone()
+    };
+    assert_eq!(notes().await, Some(stored));
+    let other = store.quarantine().put(note).await;
+    other.expect_err("a note that can be read stays");
 }
 
 #[tokio::test]
@@ -242,7 +277,7 @@ async fn an_order_published_twice_is_one_and_stays_until_the_next_attempt_supers
                 .info
                 .state
                 .subjects_count;
-            assert_eq!(orders, 2, "the canary, and one order");
+            assert_eq!(orders, 2, "the marker, and one order");
             let subject = Names::default().order("host", &task, Attempt(last));
             let found = stream.get_last_raw_message_by_subject(&subject).await;
             assert!(found.is_ok(), "the order of attempt {last}");
@@ -335,7 +370,7 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
     }));
     let strict = Options {
         monitor: lazy.monitor_url(),
-        sync: Sync::Always,
+        durability: Durability::PowerLossSafe,
         ..options(&lazy)
     };
     assert_eq!(
@@ -343,12 +378,12 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
         Some(OpenError::LazySync)
     );
     let accepting = Options {
-        sync: Sync::LazyAccepted,
+        durability: Durability::LazyAccepted,
         ..strict
     };
     assert_eq!(
         NatsStore::open(&accepting).await.expect("a store").synced(),
-        Synced::Lazy
+        ServerSync::AtIntervals
     );
 
     let synced = NatsOptions {
@@ -359,12 +394,12 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
     let synced = started!(NatsServer::start(synced));
     let strict = Options {
         monitor: synced.monitor_url(),
-        sync: Sync::Always,
+        durability: Durability::PowerLossSafe,
         ..options(&synced)
     };
     assert_eq!(
         NatsStore::open(&strict).await.expect("a store").synced(),
-        Synced::Always
+        ServerSync::EveryWrite
     );
 
     let js = async_nats::jetstream::new(async_nats::connect(lazy.url()).await.expect("a client"));
@@ -575,7 +610,7 @@ async fn a_repeat_replaces_what_it_repeats() {
             async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
         await_condition("the inbox to be empty", SOON, || async {
             let mut stream = js.get_stream("dormer-inbox2").await.expect("a stream");
-            // The canary stays.
+            // The marker stays.
             stream.info().await.expect("its state").state.messages == 1
         })
         .await;
@@ -630,7 +665,7 @@ async fn a_subject_that_says_something_else_is_refused_and_a_signature_is_no_hin
         let mut stream = js.get_stream("dormer-inbox2").await.expect("a stream");
         stream.info().await.expect("its state").state.messages == 1
     });
-    // Other partitions are read a moment later: an engine goes on taking.
+    // Other partitions are read a moment later: an engine continues to take.
     tokio::select! {
         () = empty => {}
         more = store.inbox().take(10) => panic!("a forged message was taken: {more:?}"),
@@ -658,7 +693,7 @@ async fn the_inbox_of_earlier_builds_is_drained_and_then_deleted() {
         }));
         let js =
             async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
-        // As the build before this one created it, with its canary.
+        // As the build before this one created it, with its marker.
         let old = async_nats::jetstream::stream::Config {
             name: "dormer-inbox".into(),
             subjects: vec!["dormer.inbox.>".into()],

@@ -2,7 +2,13 @@
 
 use crate::nats_common;
 
-use async_nats::{HeaderMap, jetstream};
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self,
+        consumer::{AckPolicy, push},
+    },
+};
 use dormer_engine::{
     nats::{NatsStore, Options},
     port::{Ack, Alarms, Clock, DeadLetters, Inbox, OrderOut, Ports, SystemClock, TaskQueue},
@@ -176,10 +182,10 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
                 .acknowledge(vec![(delivery.token, Ack::Done)])
                 .await;
             let gone = await_condition("every forgery to be noted", SOON, || async {
-                let letters = store.dead().list(0, 100).await.expect("letters");
-                let empty = letters.iter().all(|letter| letter.bytes.is_empty());
+                let dead = store.dead().list(0, 100).await.expect("dead letters");
+                let empty = dead.iter().all(|one| one.bytes.is_empty());
                 assert!(empty, "nobody puts a forgery back");
-                letters.len() == count + 1
+                dead.len() == count + 1
             });
             tokio::select! {
                 () = gone => {}
@@ -194,6 +200,71 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
                     .await;
             }
         }
+    }
+}
+
+/// Who may publish changes has the server send them to subjects of facts: as the answer to a read, and by a push consumer.
+#[tokio::test]
+async fn what_the_server_sends_for_a_stranger_counts_without_keys_only() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let ours = keys(folder.path(), "a");
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client.clone());
+    for (prefix, defended) in [("open", false), ("shut", true)] {
+        let store = store(&server, prefix, defended.then(|| Arc::clone(&ours))).await;
+        let names = Names::with_prefix(prefix);
+        let changes = names.changes_stream();
+        let change = async |uid: &str| {
+            let body = fact(&run("a"), uid);
+            let fact = names.message(Origin::Watcher, &Address::of_bytes(&run("a"), &body));
+            let kept = names.change(&run(uid));
+            let sent = js.publish(kept.clone(), body.into()).await;
+            sent.expect("sent").await.expect("stored");
+            (kept, fact)
+        };
+        let (pushed, deliver_subject) = change("pushed").await;
+        // A push consumer delivers while a client listens.
+        let listening = client.subscribe(deliver_subject.clone()).await;
+        let _listening = listening.expect("a subscription");
+        let config = push::Config {
+            deliver_subject,
+            filter_subject: pushed.clone(),
+            ack_policy: AckPolicy::None,
+            ..push::Config::default()
+        };
+        let stream = js.get_stream(&changes).await.expect("a stream");
+        stream.create_consumer(config).await.expect("a consumer");
+        // The server stores it under the subject that it had, and no engine reads that.
+        let inbox = js.get_stream(names.inbox_stream()).await.expect("a stream");
+        let there = async |subject: &str| {
+            let found = inbox.get_last_raw_message_by_subject(subject).await;
+            found.is_ok()
+        };
+        await_condition("it to be pushed", SOON, || there(&pushed)).await;
+        let (kept, fact_subject) = change("read").await;
+        let read = format!("$JS.API.DIRECT.GET.{changes}.{kept}");
+        let asked = client.publish_with_reply(read, fact_subject.clone(), "".into());
+        asked.await.expect("asked");
+        await_condition("the answer to be stored", SOON, || there(&fact_subject)).await;
+        let put = store.inbox().put(vec![(run("a"), fact(&run("a"), "true"))]);
+        put.await.expect("put");
+        let mut wanted = vec!["true"];
+        if !defended {
+            wanted.insert(0, "read");
+        }
+        for uid in wanted {
+            let delivery = taken(&store).await;
+            assert_eq!(delivery.bytes, fact(&run("a"), uid), "{prefix}");
+            let done = vec![(delivery.token, Ack::Done)];
+            store.inbox().acknowledge(done).await;
+        }
+        await_condition("what is refused to be noted", SOON, || async {
+            let dead = store.dead().list(0, 100).await.expect("dead letters");
+            dead.len() == usize::from(defended)
+        })
+        .await;
+        assert!(there(&pushed).await);
     }
 }
 
@@ -287,7 +358,7 @@ async fn an_approval_counts_from_an_approvers_key_only() {
     let done = vec![(delivery.token, Ack::Done)];
     store.inbox().acknowledge(done).await;
     let noted = await_condition("the others to be noted", SOON, || async {
-        store.dead().list(0, 100).await.expect("letters").len() == 4
+        store.dead().list(0, 100).await.expect("dead letters").len() == 4
     });
     tokio::select! {
         () = noted => {}

@@ -203,7 +203,7 @@ async fn begin<B: Workflow, S: History>(ports: &Ports<S>, runs: &[RunId], fact: 
     ports.inbox.put(messages).await.expect("put");
 }
 
-/// The older begins, the newer goes on and leaves half of the runs in its new state, the older comes back (a rollback),
+/// The older begins, the newer continues and leaves half of the runs in its new state, the older comes back (a rollback),
 /// and at last the newer takes over.
 async fn back_and_forth<S>(store: Arc<S>)
 where
@@ -329,7 +329,7 @@ async fn replayed<S: HistoryReader>(store: &S, run: &RunId) {
         let unchecked = record.build == "schema 1" && record.run.state.done == 2;
         assert!(divergence.is_none() || unchecked, "{run}: {divergence:?}");
         let mut run = record.run;
-        run.sealed(sum);
+        run.set_sum(sum);
         before = Some(run);
     }
 }

@@ -1,11 +1,12 @@
-//! One run that cannot go on stops no other: it is noted, its messages leave the inbox, and it goes on after its release.
+//! One run that cannot continue stops no other: it is noted, its messages leave the inbox, and it continues after its
+//! release.
 
 use dormer_engine::{
     embedded::EmbeddedStore,
     engine::{self, complete_releases},
     local::{Local, LocalInbox},
     memory::MemoryStore,
-    nats::{NatsStore, Options, Sync},
+    nats::{Durability, NatsStore, Options},
     observer::{Appended, EngineObserver},
     port::{
         Ack, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, Head, History,
@@ -20,6 +21,7 @@ use dormer_engine_core::{
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    lock::Locked as _,
     message::{
         Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Reporter, Request,
         TaskOrder, TaskReport, Version,
@@ -31,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -151,7 +153,7 @@ struct Refusing {
 
 impl Refusing {
     fn refuse(&self, run: Option<RunId>) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = run;
+        *self.refused.locked() = run;
     }
 }
 
@@ -167,11 +169,7 @@ impl History for Refusing {
         self.store.load(runs).await
     }
     async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
-        let refused = self
-            .refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let refused = self.refused.locked().clone();
         let mut results = Vec::new();
         for append in batch {
             results.push(if Some(&append.run) == refused.as_ref() {
@@ -218,7 +216,7 @@ impl DeadLetters for Refusing {
 }
 
 impl Quarantine for Refusing {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+    async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
         Quarantine::put(&self.store, note).await
     }
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
@@ -232,7 +230,7 @@ impl Quarantine for Refusing {
     }
 }
 
-/// What an engine told of.
+/// What an engine reported.
 #[derive(Default)]
 struct Reported(Mutex<Vec<String>>);
 
@@ -242,8 +240,8 @@ impl EngineObserver<Shop> for Reported {
     fn stored(&self, _: Option<()>, _: &Record<Shop>) {}
     fn appended(&self, _: Duration, _: Appended) {}
     fn quarantined(&self, run: &RunId, code: &str, _: &str) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.push(format!("{run}: {code}"));
+        let mut reports = self.0.locked();
+        reports.push(format!("{run}: {code}"));
     }
     fn dropped(&self, _: u64, _: u64) {}
     fn dead_lettered(&self) {}
@@ -387,9 +385,13 @@ fn fates(site: &Site) -> Vec<ReceiptStatus> {
 #[tokio::test]
 async fn messages_to_a_refused_run_leave_the_inbox_and_the_run_is_noted_once() {
     let site = site();
-    let told = Arc::new(Reported::default());
-    let mut engine =
-        Shard::<Shop, Site, Reported>::observed_by(Arc::clone(&site), "one", 8, Arc::clone(&told));
+    let reports = Arc::new(Reported::default());
+    let mut engine = Shard::<Shop, Site, Reported>::observed_by(
+        Arc::clone(&site),
+        "one",
+        8,
+        Arc::clone(&reports),
+    );
     site.store.refuse(Some(run("big")));
     for round in 0..3 {
         let mut batch: Vec<_> = (0..300)
@@ -415,12 +417,8 @@ async fn messages_to_a_refused_run_leave_the_inbox_and_the_run_is_noted_once() {
         (note.builds, note.why.as_str(), note.at),
         (vec!["one".into()], "no", Timestamp(1_000))
     );
-    let told = told
-        .0
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    assert_eq!(told, ["shop/big: RecordRefused"]);
+    let reports = reports.0.locked().clone();
+    assert_eq!(reports, ["shop/big: RecordRefused"]);
 }
 
 #[tokio::test]
@@ -483,7 +481,7 @@ async fn another_build_tries_once_and_its_success_releases_the_run() {
 
     // It has just begun, and has not read the notes yet.
     let known = Arc::new(KnownNotes::default());
-    let mut two = shard(&site, "two").knowing(Arc::clone(&known));
+    let mut two = shard(&site, "two").with_quarantine_notes(Arc::clone(&known));
     put(&site.inbox, vec![fact("big", 1, "x")]).await;
     work(&site, &mut two).await;
     assert_eq!(builds().await, ["one", "two"], "it tried");
@@ -493,7 +491,7 @@ async fn another_build_tries_once_and_its_success_releases_the_run() {
     assert_eq!(two.counters.refused, tries, "and not again");
 
     site.store.refuse(None);
-    let mut three = shard(&site, "three").knowing(known);
+    let mut three = shard(&site, "three").with_quarantine_notes(known);
     put(&site.inbox, vec![fact("big", 1, "x")]).await;
     work(&site, &mut three).await;
     assert_eq!(stored(&site, "big").await.state.facts, 1);
@@ -828,8 +826,8 @@ async fn the_quarantine_outlasts_the_process() {
         let ports = Arc::new(Local::new(Arc::new(store), Still));
         let known = Arc::new(KnownNotes::default());
         known.refresh(ports.as_ref()).await.expect("read");
-        let mut shard =
-            Shard::<Shop, _>::new(Arc::clone(&ports), "one", 8).knowing(Arc::clone(&known));
+        let mut shard = Shard::<Shop, _>::new(Arc::clone(&ports), "one", 8)
+            .with_quarantine_notes(Arc::clone(&known));
         for (to, says) in poison {
             let (run, bytes) = fact(to, 1, says);
             let (mut message, _) =
@@ -855,7 +853,7 @@ async fn on_nats_a_panic_quarantines_its_run_for_every_engine_of_the_build() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let options = Options {
         servers: server.url(),
-        sync: Sync::LazyAccepted,
+        durability: Durability::LazyAccepted,
         ..Options::default()
     };
     let ours = Arc::new(NatsStore::open(&options).await.expect("a store"));
@@ -876,7 +874,8 @@ async fn on_nats_a_panic_quarantines_its_run_for_every_engine_of_the_build() {
 
     let known = Arc::new(KnownNotes::default());
     known.refresh(theirs.as_ref()).await.expect("read");
-    let mut two = Shard::<Shop, _>::new(Arc::clone(&theirs), "one", 8).knowing(Arc::clone(&known));
+    let mut two = Shard::<Shop, _>::new(Arc::clone(&theirs), "one", 8)
+        .with_quarantine_notes(Arc::clone(&known));
     theirs.inbox().put(vec![to("x", 2)]).await.expect("put");
     two.turn(theirs.inbox().take(8).await.expect("a message"))
         .await

@@ -1,6 +1,6 @@
 //! Checks of a Node before it counts as joined, each with its own result.
 
-use crate::{listed, phase::Listed};
+use crate::{listed, message::cut, phase::Listed};
 use serde::{Deserialize, Serialize};
 
 listed! {
@@ -29,6 +29,8 @@ listed! {
         /// The API server gets a line of a pod's log from the kubelet. `dormer verify` checks it with any pod, a node that
         /// joins with its canary.
         Logs = "logs",
+        /// The API server has the kubelet run a command in the canary.
+        Exec = "exec",
         /// The scheduler binds a canary pod to the node.
         Canary = "canary",
         /// The node gets the canary's image from its registry, and starts it.
@@ -49,6 +51,34 @@ listed! {
 }
 
 impl CheckName {
+    /// Whether a node may join although this check could not be made. docs/install.md has the reasons: what the payload does
+    /// not name, what no person asked for, a place that the worker or a Linux node does not reach.
+    #[must_use]
+    pub const fn may_be_unchecked(self) -> bool {
+        match self {
+            Self::Version
+            | Self::Runtime
+            | Self::Build
+            | Self::Certificate
+            | Self::Exec
+            | Self::Canary
+            | Self::PodToPod
+            | Self::NodePort
+            | Self::Outbound => true,
+            Self::Os
+            | Self::Architecture
+            | Self::Labels
+            | Self::Taints
+            | Self::DaemonSets
+            | Self::Settled
+            | Self::Logs
+            | Self::ImagePull
+            | Self::NodeToPod
+            | Self::ServiceIp
+            | Self::ServiceDns => false,
+        }
+    }
+
     /// Code of the failure of a machine that never passes it.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -64,6 +94,7 @@ impl CheckName {
             Self::DaemonSets => "DaemonSetPodNotReady",
             Self::Settled => "NotSettled",
             Self::Logs => "NoLogs",
+            Self::Exec => "NoExec",
             Self::Canary => "CanaryNotScheduled",
             Self::ImagePull => "CanaryNotStarted",
             Self::NodeToPod => "NoNodeToPod",
@@ -110,6 +141,21 @@ pub struct NodeCheck {
 }
 
 impl NodeCheck {
+    /// The check as it counts for a node that joins: one that was not made fails, unless it
+    /// [may be unchecked](CheckName::may_be_unchecked).
+    #[must_use]
+    pub fn for_a_join(self) -> Self {
+        let name = CheckName::of_id(&self.check);
+        if self.result != CheckResult::NotChecked || name.is_some_and(CheckName::may_be_unchecked) {
+            return self;
+        }
+        Self {
+            result: CheckResult::Failed,
+            said: cut(format!("it could not be checked: {}", self.said)),
+            ..self
+        }
+    }
+
     /// Whether it keeps the node from counting as joined.
     #[must_use]
     pub fn failed(&self) -> bool {
@@ -122,6 +168,9 @@ impl NodeCheck {
         CheckName::of_id(&self.check).map_or("NodeCheckFailed", CheckName::code)
     }
 }
+
+/// How long the checks of a Node may fail before its machine has failed, in milliseconds. They begin after the soak.
+pub const NODE_CHECKS_MAX_MS: u64 = 30 * 60_000;
 
 /// Known properties of a node besides the cluster's own objects.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -147,6 +196,42 @@ pub struct NodeExpectation {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// The page for people has the same list, by the words of its tables.
+    #[test]
+    fn only_the_listed_checks_may_be_left_out_of_a_join() {
+        let page = include_str!("../../docs/install.md");
+        for name in CheckName::ALL {
+            let row = page.lines().find(|line| {
+                let names = line.split('|').nth(1).unwrap_or_default();
+                names.split(',').any(|it| it.trim() == format!("`{name}`"))
+            });
+            let row = row.unwrap_or_else(|| panic!("docs/install.md has no row of {name}"));
+            assert_eq!(
+                row.contains("*not checked*"),
+                name.may_be_unchecked(),
+                "{row}"
+            );
+            let unmade = NodeCheck {
+                check: name.to_string(),
+                result: CheckResult::NotChecked,
+                said: "no answer".into(),
+            };
+            let counted = unmade.clone().for_a_join();
+            if name.may_be_unchecked() {
+                assert_eq!(counted, unmade);
+            } else {
+                assert!(counted.failed(), "{name}");
+                assert_eq!(counted.said, "it could not be checked: no answer");
+                assert_eq!(counted.code(), name.code());
+            }
+            let made = NodeCheck {
+                result: CheckResult::Ok,
+                ..unmade
+            };
+            assert_eq!(made.clone().for_a_join(), made);
+        }
+    }
 
     #[test]
     fn every_check_fails_a_machine_with_a_code_of_its_own() {

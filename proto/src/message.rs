@@ -56,7 +56,9 @@ const FILLERS: &[&str] = &["a", "an", "are", "been", "has", "is", "the", "was"];
 /// is shown as [`code::shown`] writes it.
 #[must_use]
 pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
-    let message = message.trim_end_matches('.');
+    // Windows ends its own sentence before dormer's advice.
+    let message = message.trim_end_matches('.').replace(".; ", "; ");
+    let message = message.as_str();
     let are_words = code.contains('_') || code.chars().all(char::is_lowercase);
     let lead = if are_words && !repeats(code, message) {
         code::words(code)
@@ -68,12 +70,8 @@ pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
         ("", "", None) => code,
         ("", "", Some(doing)) => format!("{code}, while {doing}"),
         ("", message, None) => format!("{message} ({code})"),
-        ("", message, Some(doing)) => {
-            // Further sentences are advice, and follow the code.
-            let (first, advice) = message.split_once(". ").unwrap_or((message, ""));
-            let gap = if advice.is_empty() { "" } else { ". " };
-            format!("{first}, while {doing} ({code}){gap}{advice}")
-        }
+        // Behind a sentence of advice the step alone would be a part of it.
+        ("", message, Some(doing)) => format!("{message} ({code}, while {doing})"),
         (lead, "", None) => format!("{lead} ({code})"),
         (lead, "", Some(doing)) => format!("{lead} while {doing} ({code})"),
         (lead, message, None) => format!("{lead}: {message} ({code})"),
@@ -176,7 +174,7 @@ pub struct TaskReport<O> {
     /// Role of who did it. A report counts only from the role whose task it was.
     #[serde(default, skip_serializing_if = "Reporter::is_default")]
     pub by: Reporter,
-    /// What came of it.
+    /// Outcome of the task, or why the attempt failed.
     pub result: Result<O, Failure>,
 }
 
@@ -282,6 +280,28 @@ pub struct RemoteCommand {
 
 impl Message for RemoteCommand {
     const KIND: &'static str = "remote-command";
+}
+
+/// Values for rendering nodes, without secrets. A worker publishes what it reads of the cluster, for consoles, which may not
+/// read that. It is no input of a run. It is sent like heartbeats.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSettings {
+    /// The API server's URL as nodes reach it.
+    pub api_url: String,
+    /// Address of the cluster's DNS service.
+    pub cluster_dns: String,
+    /// The cluster's domain: `cluster.local`.
+    pub cluster_domain: String,
+    /// Network of the services: `172.30.0.0/16`.
+    pub service_cidr: String,
+    /// Whether the nodes' exporters have a certificate.
+    pub exporter: bool,
+    /// Settings of the cluster for its nodes, as JSON.
+    pub cluster: String,
+}
+
+impl Message for NodeSettings {
+    const KIND: &'static str = "node-settings";
 }
 
 /// Object of a cluster.
@@ -449,13 +469,21 @@ mod tests {
                 "access_denied",
                 doing,
                 "Access is denied.",
-                "Access is denied, while converging the host (AccessDenied)",
+                "Access is denied (AccessDenied, while converging the host)",
             ),
             (
                 "access_denied",
                 doing,
                 "Access denied (5) while opening C:\\k. The user must be an administrator.",
-                "Access denied (5) while opening C:\\k, while converging the host (AccessDenied). The user must be an administrator",
+                "Access denied (5) while opening C:\\k. The user must be an administrator (AccessDenied, while converging the host)",
+            ),
+            (
+                "ProgramBlockedByAppLocker",
+                Some("probing"),
+                "This program is blocked by group policy. For more information, contact your system administrator.; \
+                 AppLocker blocks it (1260): allow its hash.",
+                "This program is blocked by group policy. For more information, contact your system administrator; \
+                 AppLocker blocks it (1260): allow its hash (ProgramBlockedByAppLocker, while probing)",
             ),
             ("disk_full", None, "", "disk full (DiskFull)"),
             (
@@ -468,7 +496,7 @@ mod tests {
                 "ConnectRefused",
                 Some("probing"),
                 "10.0.0.9 refuses port 22",
-                "10.0.0.9 refuses port 22, while probing (ConnectRefused)",
+                "10.0.0.9 refuses port 22 (ConnectRefused, while probing)",
             ),
             ("NoAnswer", None, "", "NoAnswer"),
             ("NoAnswer", Some("probing"), "", "NoAnswer, while probing"),

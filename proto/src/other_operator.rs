@@ -10,8 +10,25 @@ pub enum OtherOperator {
     Unread,
     /// A live list has none.
     Absent,
-    /// One runs: which one and where, and how to stop it.
+    /// One runs: which one and where, and how to stop it ([`text`]).
     Runs(String),
+}
+
+/// What stands between an operator and the commands that stop it.
+const STOP: &str = "; to stop it: ";
+
+/// The text that facts and records have of an operator that runs. `what`: which one and where; `stop`: the commands that
+/// stop it.
+#[must_use]
+pub fn text(what: &str, stop: &str) -> String {
+    format!("{what}{STOP}{stop}")
+}
+
+/// The parts of such a text: which operator runs and where, and the commands that stop it, if the text has them.
+#[must_use]
+pub fn parts(text: &str) -> (&str, Option<&str>) {
+    let parts = text.split_once(STOP);
+    parts.map_or((text, None), |(what, stop)| (what, Some(stop)))
 }
 
 impl OtherOperator {
@@ -41,6 +58,14 @@ impl OtherOperator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operator_and_the_commands_that_stop_it_are_one_text() {
+        let runs = "WMCO runs (Pod w/w-1)";
+        let stop = "kubectl -n w scale deployment w --replicas=0";
+        assert_eq!(parts(&text(runs, stop)), (runs, Some(stop)));
+        assert_eq!(parts(runs), (runs, None));
+    }
 
     #[test]
     fn only_a_live_list_shows_it_gone() {

@@ -133,6 +133,24 @@ listed! {
 }
 
 impl MachinePhase {
+    /// Whether it only waits for something: its text then says no more than what it waits for does.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::AddressWait
+                | Self::KeyWait
+                | Self::PoolWait
+                | Self::NodeWait
+                | Self::ReadyWait
+                | Self::ApprovalWait
+                | Self::OwnerWait
+                | Self::LeaseWait
+                | Self::Vanishing
+                | Self::ReplacementWait
+        )
+    }
+
     /// Row of the phase: the state that it belongs to, and its name for people. The machine's workflow has a row of its
     /// own for each phase, with what holds there (`workflows/src/machine/table.rs`).
     const fn row(self) -> (MachineState, &'static str) {
@@ -232,7 +250,7 @@ impl Unavailable {
             Self::OpenToken => "carries an open token",
             Self::Deleting => "is being deleted",
             Self::Failed => "failed",
-            Self::Cordoned => "is cordoned by somebody else",
+            Self::Cordoned => "is cordoned by another client",
             Self::Down => "is not Ready",
         }
     }
@@ -255,6 +273,10 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), MachinePhase::ALL.len());
+        let only_waits = |it: MachinePhase| it.text().starts_with("waiting for ");
+        for phase in MachinePhase::ALL {
+            assert_eq!(phase.waits(), only_waits(*phase), "{}", phase.text());
+        }
         assert_eq!(MachinePhase::of_id("waiting for the Node"), None);
     }
 

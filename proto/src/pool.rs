@@ -2,6 +2,7 @@
 
 use crate::{
     defaults::{is_false, is_zero},
+    id::Timestamp,
     other_operator::OtherOperator,
 };
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,24 @@ pub struct Terms {
     /// does not send it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused_builds: BTreeMap<String, String>,
+    /// Installed payloads between the payload that a machine has and this one, in their order, where there is no direct edge. An
+    /// older watcher does not send it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Vec<String>>,
+    /// SHA-256 of its manifest, which tells two builds of one version apart. `None`: no key signed it, or an older watcher
+    /// does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+}
+
+/// Reason and remedy where a payload is another build than the one that is known by its version.
+#[must_use]
+pub fn other_build(version: &str) -> (String, &'static str) {
+    let why = format!(
+        "payload {version} is another build than the one that dormer knows by this version"
+    );
+    let cure = "Put the earlier build back, or give each build of a payload a version of its own";
+    (why, cure)
 }
 
 impl Terms {
@@ -120,8 +139,22 @@ impl Terms {
             [] => "no version".to_owned(),
             known => known.join(", "),
         };
+        let path = self.path(to, from);
+        let path = path.map_or_else(String::new, |it| format!("; {it}"));
         Some(format!(
-            "payload {to} may follow {known}, not {from} (may_follow in its manifest)"
+            "payload {to} may follow {known}, not {from} (may_follow in its manifest){path}"
+        ))
+    }
+
+    /// Text about the installed payloads between `from` and `to`, the payload of these terms. `None`: they are not known, or
+    /// none lead there.
+    #[must_use]
+    pub fn path(&self, to: &str, from: &str) -> Option<String> {
+        let between = self.paths.get(from)?;
+        let first = between.first()?;
+        let path = between.join(" → ");
+        Some(format!(
+            "installed payloads lead there ({from} → {path} → {to}): set spec.payload to {first} first"
         ))
     }
 }
@@ -132,6 +165,31 @@ pub fn payload_of(version: &str) -> Option<&str> {
     let (payload, hash) = version.rsplit_once('-')?;
     let hex = hash.len() == 12 && hash.bytes().all(|b| b.is_ascii_hexdigit());
     hex.then_some(payload)
+}
+
+/// Last edit of a pool's spec, by the API server's managed fields. They name programs, not persons: what a person asks of
+/// dormer has the person's name beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolEdit {
+    /// The program, such as `kubectl-edit`.
+    pub program: String,
+    /// When, by the API server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// Fields that this program owns, also by earlier edits, such as `strategy.maxUnavailable`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+}
+
+/// Text about the program that wrote a pool's spec last, and its fields. The API server reports every field that the program
+/// owns, not only those of its last edit. The program's name is quoted, since the editor may choose any text.
+#[must_use]
+pub fn last_written(program: &str, fields: &[String]) -> String {
+    let owns = match fields {
+        [] => String::new(),
+        fields => format!(" (it owns: {})", fields.join(", ")),
+    };
+    format!("{program:?}{owns}")
 }
 
 /// Accepted settings of a pool.
@@ -195,6 +253,9 @@ pub struct PoolSettings {
     /// Generation of the pool's spec that was read last; 0: there is none, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
+    /// Last edit of the spec. `None`: the API server notes none, or an older watcher does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<PoolEdit>,
     /// Reason for which that generation is refused. The previous settings stay in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -240,7 +301,18 @@ impl PoolSettings {
     #[must_use]
     pub fn for_machine(&self) -> Option<Self> {
         let unknown = self.absent && self.desired.is_empty();
+        let without_build = |(version, terms): (&String, &Terms)| {
+            let build = None;
+            let terms = Terms {
+                build,
+                ..terms.clone()
+            };
+            (version.clone(), terms)
+        };
         (!unknown).then(|| Self {
+            // The rollout compares the builds.
+            terms: self.terms.iter().map(without_build).collect(),
+            edited: None,
             max_repairs: None,
             spec_payload: None,
             overridden_by: None,
@@ -287,6 +359,7 @@ impl Default for PoolSettings {
             overridden_by: None,
             override_ended: false,
             generation: 0,
+            edited: None,
             refused: None,
             waits: None,
             waits_cure: None,
@@ -324,6 +397,49 @@ mod tests {
             back.bars("11.0.0", "11.2.0").is_some(),
             "one step back, from one version"
         );
+    }
+
+    #[test]
+    fn a_refusal_names_the_payloads_that_lead_there() {
+        let terms = Terms {
+            may_follow: vec!["11.1.0".into()],
+            paths: [
+                ("11.0.0".to_owned(), vec!["11.1.0".to_owned()]),
+                (
+                    "10.9.0".to_owned(),
+                    vec!["11.0.0".to_owned(), "11.1.0".to_owned()],
+                ),
+            ]
+            .into(),
+            ..Terms::default()
+        };
+        let why = |from| terms.bars("11.2.0", from).expect("no edge");
+        assert_eq!(
+            why("10.9.0"),
+            "payload 11.2.0 may follow 11.1.0, not 10.9.0 (may_follow in its manifest); installed payloads lead there \
+             (10.9.0 → 11.0.0 → 11.1.0 → 11.2.0): set spec.payload to 11.0.0 first"
+        );
+        assert!(
+            why("11.0.0").ends_with("(11.0.0 → 11.1.0 → 11.2.0): set spec.payload to 11.1.0 first")
+        );
+        assert!(why("10.0.0").ends_with("(may_follow in its manifest)"));
+        assert_eq!(terms.bars("11.2.0", "11.1.0"), None);
+    }
+
+    #[test]
+    fn a_machine_is_not_given_the_build_of_its_payload() {
+        let terms = Terms {
+            build: Some("its SHA-256".into()),
+            kubelet: Some(35),
+            ..Terms::default()
+        };
+        let settings = PoolSettings {
+            terms: [("11.0.0".to_owned(), terms)].into(),
+            ..PoolSettings::default()
+        };
+        let machine = settings.for_machine().expect("settings");
+        let of_machine = &machine.terms["11.0.0"];
+        assert_eq!((&of_machine.build, of_machine.kubelet), (&None, Some(35)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub struct MemberReport {
     pub owner: Option<String>,
     /// When its Machine was created.
     pub created: Timestamp,
+    /// Whether it is in service (`State::in_service`). The name is that of older builds.
     pub had_node: bool,
     /// It has, or had, a Node and is now not Ready, cordoned, Failed, being deleted, torn down, or carries an open token.
     pub unavailable: bool,

@@ -35,7 +35,7 @@ pub const SUM_HEADER: &str = "Dormer-Sum";
 pub const META_IDENTITY: &str = "identity";
 /// Key in the identity stream for epochs: each message's sequence is an epoch.
 pub const META_EPOCH: &str = "epoch";
-/// Key in the identity stream of the canaries of whole streams, as JSON. See [`Names::canaries`].
+/// Key in the identity stream of the markers of whole streams, as JSON. See [`Names::markers`].
 pub const META_WHOLE: &str = "whole";
 /// Name of the consumer of one class's orders, which all workers share.
 #[must_use]
@@ -230,13 +230,13 @@ impl Names {
         format!("{}.inbox.>", self.prefix)
     }
 
-    /// Subject of the old inbox stream's canary.
+    /// Subject of the old inbox stream's marker.
     #[must_use]
-    pub fn old_inbox_canary(&self) -> String {
+    pub fn old_inbox_marker(&self) -> String {
         format!("{}.inbox.canary", self.prefix)
     }
 
-    /// Filter of consumers on the old inbox stream: its messages without the canary.
+    /// Filter of consumers on the old inbox stream: its messages without the marker.
     #[must_use]
     pub fn old_inbox_messages(&self) -> String {
         format!("{}.inbox.*.*", self.prefix)
@@ -248,12 +248,12 @@ impl Names {
         format!("{}-tasks", self.prefix)
     }
 
-    /// Subjects of the task stream: those of each class that a role reads, and the canary's. Other orders find no stream,
+    /// Subjects of the task stream: those of each class that a role reads, and the marker's. Other orders find no stream,
     /// so that they cannot stay in it.
     fn task_subjects(&self) -> Vec<String> {
         let read = CLASSES.into_iter().chain([DEFAULT_CLASS]);
         let read = read.map(|class| format!("{}.>", self.tasks(class)));
-        read.chain([self.canaries()[1].1.clone()]).collect()
+        read.chain([self.markers()[1].1.clone()]).collect()
     }
 
     /// Subject of orders of one class (`host`: SSH work, `api`: Kubernetes work, `approve`: certificates).
@@ -397,11 +397,11 @@ impl Names {
         format!("{}.heartbeats", self.prefix)
     }
 
-    /// Subjects of the inbox stream: those that an engine reads, and the canary's. A message to any other subject finds
+    /// Subjects of the inbox stream: those that an engine reads, and the marker's. A message to any other subject finds
     /// no stream, so that it can neither fill this one nor stay in it.
     fn inbox_subjects(&self) -> Vec<String> {
         let read = (0..PARTITIONS).map(|partition| self.inbox_partition(partition));
-        read.chain([self.canaries()[0].1.clone()]).collect()
+        read.chain([self.markers()[0].1.clone()]).collect()
     }
 
     /// Filter of the consumer of one partition.
@@ -439,11 +439,11 @@ impl Names {
         format!("{}.>", self.tasks(class))
     }
 
-    /// Subjects of the canaries, by which the loss of a rebuildable stream is detected. Each is in the memory of its
-    /// stream, is never consumed, and disappears when the stream is recreated or emptied. A stream whose canary is not on
+    /// Subjects of the markers, by which the loss of a rebuildable stream is detected. Each is in the memory of its
+    /// stream, is never consumed, and disappears when the stream is recreated or emptied. A stream whose marker is not on
     /// record at [`META_WHOLE`] is not rebuilt yet.
     #[must_use]
-    pub fn canaries(&self) -> [(String, String); 3] {
+    pub fn markers(&self) -> [(String, String); 3] {
         [
             (
                 self.inbox_stream(),
@@ -499,7 +499,7 @@ impl Names {
         let alarms = vec![
             self.alarm_all(),
             self.all_timers_due(),
-            self.canaries()[2].1.clone(),
+            self.markers()[2].1.clone(),
         ];
         streams.push(StreamSpec {
             schedules: true,

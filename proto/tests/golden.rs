@@ -9,9 +9,9 @@ use dormer_proto::{
         ConditionFact, Fact, Guard, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark,
     },
     message::{
-        Ask, Failure, Heartbeat, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus,
-        Refusal, RemoteCommand, ReportReceipt, Reporter, Request, SignalAnswer, Signalled,
-        TaskOrder, TaskReport, Version,
+        Ask, Failure, Heartbeat, Inbound, InboxMessage, NodeSettings, ObjectRef, Observation,
+        ReceiptStatus, Refusal, RemoteCommand, ReportReceipt, Reporter, Request, SignalAnswer,
+        Signalled, TaskOrder, TaskReport, Version,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -117,6 +117,17 @@ fn orders_heartbeats_and_receipts() {
         },
     );
     golden(
+        "node-settings",
+        &NodeSettings {
+            api_url: "https://api-int.cluster.example:6443".into(),
+            cluster_dns: "172.30.0.10".into(),
+            cluster_domain: "cluster.local".into(),
+            service_cidr: "172.30.0.0/16".into(),
+            exporter: true,
+            cluster: r#"{"digest":""}"#.into(),
+        },
+    );
+    golden(
         "receipt",
         &ReportReceipt {
             task: task(),
@@ -180,6 +191,8 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         containerd: None,
         canary: None,
         refused_builds: std::collections::BTreeMap::new(),
+        paths: std::collections::BTreeMap::new(),
+        build: None,
     };
     let pool = PoolSettings {
         terms: [("11.0.0".into(), terms)].into(),

@@ -6,7 +6,7 @@ mod no_effect;
 use super::{
     ApiError,
     access::{
-        Caller, DryRun,
+        ActionNotes, Caller,
         origin::{self, WithoutOrigin},
     },
     run_cache::{RunCache, SharedRun},
@@ -34,12 +34,14 @@ use no_effect::{NoEffect, changes_nothing, refused_after_all};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Header in which the command line names the requester.
 const USER_HEADER: &str = "x-dormer-user";
 /// How long a request waits for an engine to record it.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for the record that the audit names.
+const LAST_RECORD_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the history is polled meanwhile.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Longest id of a request, and longest name of a requester, in bytes.
@@ -69,6 +71,9 @@ pub(crate) struct Body {
     fingerprint: Option<String>,
     /// Only check the request: it is refused as it would be, and otherwise nothing is sent.
     dry_run: bool,
+    /// Notes for the audit; not part of the request.
+    #[serde(skip)]
+    notes: ActionNotes,
 }
 
 impl Body {
@@ -161,8 +166,9 @@ impl Body {
     fn trusted(&self) -> Result<String, ApiError> {
         let named = self.fingerprint.clone().filter(|it| is_fingerprint(it));
         let named = named.ok_or_else(|| {
+            let given = self.fingerprint.as_deref().unwrap_or_default();
             ApiError::bad(
-                "`fingerprint` is not the fingerprint of a host key",
+                format!("{given:?} is not the fingerprint of a host key"),
                 "give --fingerprint SHA256:… as ssh-keygen -lf prints it on the host",
             )
         })?;
@@ -193,16 +199,17 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Response> {
         let headers = request.headers().clone();
         let caller = request.extensions().get::<Caller>().cloned();
-        let checked = request.extensions().get::<DryRun>().cloned();
+        let notes = request.extensions().get::<ActionNotes>().cloned();
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(IntoResponse::into_response)?;
         let body = Self::read(&headers, &bytes, caller.as_ref());
         let body = body.map_err(IntoResponse::into_response)?;
-        if let Some(checked) = checked.filter(|_| body.dry_run) {
-            checked.note();
+        let notes = notes.unwrap_or_default();
+        if body.dry_run {
+            notes.dry_run();
         }
-        Ok(body)
+        Ok(Self { notes, ..body })
     }
 }
 
@@ -275,11 +282,37 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
 }
 
 /// Sends `signal` to `run`, waits until the history holds it, and answers the run. A dry run ends after the checks.
+/// Otherwise the audit gets the run's last record, whatever the answer is.
 ///
 /// # Errors
 /// 409: the run is quarantined, has ended, has left the state of the precondition, or the signal would change nothing. 504: no engine recorded
 /// the request in time.
 pub(crate) async fn ask(
+    ports: &dyn Store,
+    run_cache: &RunCache,
+    run: SharedRun,
+    signal: Ask<Signal>,
+    body: Body,
+) -> Result<SharedRun, ApiError> {
+    let (to, dry_run, notes) = (run.id.clone(), body.dry_run, body.notes.clone());
+    let answer = confirmed(ports, run_cache, run, signal, body).await;
+    if !dry_run {
+        match timeout(LAST_RECORD_MAX, run_cache.last_record(&to)).await {
+            Ok(Ok(Some(last))) => notes.record(last),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(run = %to, %error, "the audit does not name the last record");
+            }
+            Err(_) => {
+                tracing::warn!(run = %to, "the audit does not name the last record: the store does not answer");
+            }
+        }
+    }
+    answer
+}
+
+/// As [`ask`], without the audit.
+async fn confirmed(
     ports: &dyn Store,
     run_cache: &RunCache,
     run: SharedRun,
@@ -445,7 +478,7 @@ mod tests {
         use tower::ServiceExt;
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("audit.log");
-        let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+        let audit = Audit::open(&AuditTarget::File(file.clone()), true, None).expect("open");
         let homes = RightNamespaces::default();
         let gate = Gate::new(LoginMode::Nobody, homes, false, &[], None, Some(audit));
         let store = Arc::new(MemoryStore::new(dormer_proto::id::Incarnation(1)));
@@ -481,6 +514,77 @@ mod tests {
                 "allowed null",
                 "answered null",
             ]
+        );
+    }
+
+    /// Someone who cuts the end of a history off cannot take its last record out of the audit as well.
+    #[tokio::test]
+    async fn the_audit_names_the_last_record_of_the_run_and_its_mac() {
+        use crate::access::{
+            Gate, LoginMode, RightNamespaces, around,
+            audit::{Audit, AuditTarget},
+        };
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        use dormer_engine::{
+            local::Local,
+            memory::MemoryStore,
+            port::{Append, Expected, History, SystemClock},
+        };
+        use dormer_engine_core::Record;
+        use std::sync::Arc;
+        use tower::ServiceExt;
+        // Last record of a bring-up, which already has the request that is repeated.
+        let text = include_str!("../../tests/histories/0.1/bring-up.jsonl");
+        let last = text.lines().rev().find_map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?);
+            Some(bytes.expect("base64"))
+        });
+        let last = last.expect("a record");
+        let (mut record, _) = envelope::decode::<Record<Dormer>>(&last, SCHEMA).expect("a record");
+        record.run.requests.push_back("sent".into());
+        let (run, seq) = (record.run.id.clone(), record.run.seq);
+        let (bytes, _) = envelope::encode(&record, SCHEMA).expect("a record");
+        let append = Append {
+            run: run.clone(),
+            expected: Expected::Nothing,
+            bytes: envelope::with_mac(&bytes, "1.key.bWFj").expect("an envelope"),
+            seq,
+            deadline: None,
+            closed: None,
+            quiet: true,
+        };
+        let store = Arc::new(MemoryStore::new(dormer_proto::id::Incarnation(1)));
+        for appended in store.append(vec![append]).await {
+            appended.expect("a record");
+        }
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("audit.log");
+        let audit = Audit::open(&AuditTarget::File(file.clone()), true, None).expect("open");
+        let homes = RightNamespaces::default();
+        let gate = Gate::new(LoginMode::Nobody, homes, false, &[], None, Some(audit));
+        let ports = Arc::new(Local::new(store, SystemClock));
+        let api = crate::Api::over(ports, Arc::default(), None);
+        let router = around(crate::router(Arc::clone(&api)), api, gate);
+        for dry_run in [true, false] {
+            let body = serde_json::json!({"id": "sent", "to": seq, "dryRun": dry_run});
+            let request = HttpRequest::post(format!("/api/v1/runs/{run}/reset"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(axum::body::Body::from(body.to_string()))
+                .expect("a request");
+            let answered = router.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answered.status(), 200);
+        }
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let named = text.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            line["record"].clone()
+        });
+        let record = serde_json::json!({"run": run, "seq": seq, "mac": "1.key.bWFj"});
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            [Value::Null, Value::Null, Value::Null, record]
         );
     }
 

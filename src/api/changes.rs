@@ -26,6 +26,7 @@ use bytes::Bytes;
 use dormer_engine::nats::{Mark, StateUpdate};
 use dormer_proto::{
     id::{RunId, Sum},
+    lock::Locked as _,
     work::ROLLOUT,
 };
 use dormer_views::any_run::AnyRun;
@@ -36,7 +37,7 @@ use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -165,10 +166,7 @@ impl Changes {
 
     /// Adds a listener. The answer holds a broadcaster if the caller must start it.
     fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Broadcaster>>) {
-        let mut broadcaster = self
-            .broadcaster
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut broadcaster = self.broadcaster.locked();
         if let Some(sender) = broadcaster.upgrade() {
             return (sender.subscribe(), None);
         }
@@ -180,10 +178,7 @@ impl Changes {
 
     /// Ends the broadcast if it has no listener. The lock is the one under which listeners join.
     fn nobody_listens(&self, sender: &Broadcaster) -> bool {
-        let mut broadcaster = self
-            .broadcaster
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut broadcaster = self.broadcaster.locked();
         let nobody = sender.receiver_count() == 0;
         if nobody {
             *broadcaster = Weak::new();
@@ -197,10 +192,7 @@ impl Changes {
     }
 
     fn listeners(&self) -> usize {
-        let broadcaster = self
-            .broadcaster
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let broadcaster = self.broadcaster.locked();
         broadcaster
             .upgrade()
             .map_or(0, |sender| sender.receiver_count())

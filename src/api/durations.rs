@@ -1,10 +1,10 @@
 //! Usual durations of steps, as they were read last.
 
-use dormer_proto::{id::Timestamp, phase::MachinePhase};
+use dormer_proto::{id::Timestamp, lock::Locked as _, phase::MachinePhase};
 use dormer_views::timing::PhaseTiming;
 use std::{
     collections::BTreeMap,
-    sync::{Mutex as StdMutex, MutexGuard, PoisonError},
+    sync::{Mutex as StdMutex, MutexGuard},
 };
 use tokio::sync::Mutex;
 
@@ -37,7 +37,7 @@ impl Usual {
     }
 
     fn pools(&self) -> MutexGuard<'_, BTreeMap<String, (Timestamp, Medians)>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.locked()
     }
 
     /// Replaces what is known of a pool.

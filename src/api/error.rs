@@ -56,6 +56,11 @@ impl ApiError {
         )
     }
 
+    /// 404: what the request names does not exist.
+    pub fn missing(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, error, what_to_do)
+    }
+
     /// 400: the request is invalid.
     pub fn bad(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, what_to_do)
@@ -110,7 +115,7 @@ impl ApiError {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the audit log cannot be written, and nothing is done without it: {why}"),
-            "make room, or mend the file of --audit-log; --audit-required=false goes on without",
+            "make room, or mend the file of --audit-log; --audit-required=false works without it",
         )
     }
 

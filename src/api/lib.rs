@@ -3,6 +3,7 @@
 pub mod access;
 mod ask;
 mod changes;
+mod command_flags;
 mod commands;
 mod dead_letters;
 mod durations;
@@ -28,13 +29,14 @@ pub mod views;
 mod writes;
 
 pub use changes::run_publisher;
+pub use command_flags::CommandFlags;
 pub use error::ApiError;
 pub use findings::Survey;
 pub use run_cache::SharedRun;
 
 use crate::{live::Live, plan::PlanRenderer, store::Store};
 use axum::{
-    Router,
+    Router, middleware,
     routing::{get, post},
 };
 use dormer_engine::port::Ports;
@@ -42,7 +44,10 @@ use dormer_proto::id::Timestamp;
 use dormer_telemetry::metrics::{SnapshotSource, fleet::FleetMetrics};
 use futures::future::BoxFuture;
 use run_cache::RunCache;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use tokio::sync::Semaphore;
 
 /// Most dead letters that a scrape counts.
@@ -64,6 +69,8 @@ pub struct Api {
     estimates: turns::Estimates,
     /// What the last survey of the cluster found.
     findings: findings::Findings,
+    /// Flags of suggested commands, if people need some.
+    command_flags: OnceLock<CommandFlags>,
 }
 
 impl Api {
@@ -84,6 +91,7 @@ impl Api {
             planning: Semaphore::new(PLANS_MAX),
             estimates: turns::Estimates::default(),
             findings: findings::Findings::default(),
+            command_flags: OnceLock::new(),
         })
     }
 }
@@ -163,6 +171,10 @@ pub fn router(api: Arc<Api>) -> Router {
         )
         .route("/openapi.json", get(openapi::openapi))
         .fallback(nowhere);
+    let v1 = v1.layer(middleware::map_response_with_state(
+        Arc::clone(&api),
+        command_flags::named,
+    ));
     Router::new().nest("/api/v1", v1).with_state(api)
 }
 

@@ -5,22 +5,25 @@
 mod beats;
 mod begins;
 mod commands;
+mod settings;
 
 use crate::durations::Usual;
 use beats::AllBeats;
-use begins::AllBegins;
-pub(crate) use begins::Begins;
+use begins::AllPhaseTimes;
+pub(crate) use begins::PhaseTimes;
 use commands::AllCommands;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::Run;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId, Timestamp},
-    message::{Heartbeat, RemoteCommand},
+    lock::Locked as _,
+    message::{Heartbeat, NodeSettings, RemoteCommand},
 };
 use dormer_workflows::Dormer;
+use settings::LatestSettings;
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 use tokio::sync::watch;
 
@@ -32,7 +35,8 @@ const NO_REPORT: &str = "unknown: its worker is silent";
 pub struct Live {
     beats: AllBeats,
     commands: AllCommands,
-    begins: AllBegins,
+    begins: AllPhaseTimes,
+    settings: LatestSettings,
     /// Notes about quarantined runs at the last read. Lock held for one map operation, never across an await.
     notes: Mutex<BTreeMap<RunId, QuarantineNote>>,
     /// Usual durations of steps.
@@ -56,12 +60,12 @@ impl Live {
     }
 
     /// When the phase and the halt of a run began.
-    pub(crate) fn begins(&self, run: &RunId) -> Option<Begins> {
+    pub(crate) fn begins(&self, run: &RunId) -> Option<PhaseTimes> {
         self.begins.get(run)
     }
 
     fn notes(&self) -> MutexGuard<'_, BTreeMap<RunId, QuarantineNote>> {
-        lock(&self.notes)
+        self.notes.locked()
     }
 
     /// Replaces the notes about quarantined runs. Those of released runs, and of runs in doubt, are left out.
@@ -84,6 +88,16 @@ impl Live {
     /// Stores a heartbeat.
     pub fn beat(&self, heartbeat: Heartbeat) {
         self.beats.put(heartbeat);
+    }
+
+    /// Stores a worker's settings for nodes.
+    pub fn set_settings(&self, settings: NodeSettings) {
+        self.settings.put(settings);
+    }
+
+    /// Settings for nodes that a worker published lately.
+    pub(crate) fn settings(&self) -> Option<NodeSettings> {
+        self.settings.get()
     }
 
     /// Removes the heartbeat of a task that has ended.
@@ -130,10 +144,6 @@ impl Live {
     pub fn of(&self, run: &RunId) -> Vec<Heartbeat> {
         self.beats.of(run)
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Entries of the tasks of one run.

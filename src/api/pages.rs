@@ -120,6 +120,11 @@ impl Api {
         renderer.map_or_else(Vec::new, |it| it.catalog.unusable())
     }
 
+    /// Why the pool's latest layers are not in force.
+    pub(super) fn layers_refused(&self) -> Option<String> {
+        self.renderer.as_ref()?.layers_refused()
+    }
+
     /// Episodes of a run, as far as its records are stored.
     ///
     /// # Errors

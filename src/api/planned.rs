@@ -2,7 +2,8 @@
 
 use super::{Api, ApiError, ask::Body, run_cache::SharedRun};
 use crate::plan::{
-    Candidate, ChangeMethod, PlanRenderer, Times, add_steps, compare, expected_ms, merge, times,
+    Candidate, ChangeMethod, NOT_PUBLISHED, PlanRenderer, Times, add_steps, compare, expected_ms,
+    merge, times,
 };
 use axum::{
     Json,
@@ -28,7 +29,10 @@ impl Api {
         let none = || {
             let error = "this dormer process has no access to the cluster, so it cannot render \
                  a node's configuration";
-            ApiError::conflict(error, "ask a dormer process with the role worker")
+            ApiError::conflict(
+                error,
+                "start it in a pod of the cluster, or with a kubeconfig: dormer run --help",
+            )
         };
         self.renderer.as_deref().ok_or_else(none)
     }
@@ -187,15 +191,23 @@ fn is_planned(run: &SharedRun) -> bool {
     run.closed.is_none() && machine(run).is_some_and(|state| !state.machine_gone)
 }
 
-/// Error for bootstrap settings that cannot be read. A console's own account has no right to read them.
+/// Error for bootstrap settings that are unknown. A console's own account may not read them: a worker publishes them.
 fn unread(failure: Failure) -> ApiError {
-    ApiError::conflict(
-        format!(
-            "this dormer process cannot read how nodes join: {}",
-            failure.message
+    let (message, cure) = match failure.code.as_str() {
+        NOT_PUBLISHED => (
+            failure.message,
+            "every worker does so each 30 seconds: try again. If that does not help, read the log of a worker",
         ),
-        "only workers may read that: ask a dormer process with the role worker",
-    )
+        "LayersUnusable" => (failure.message, "correct the layer: dormer lint FILE"),
+        _ => (
+            format!(
+                "this dormer process cannot read how nodes join: {}",
+                failure.message
+            ),
+            "the account of this process needs a worker's right to read it: compare it with deploy/rbac.yaml",
+        ),
+    };
+    ApiError::conflict(message, cure)
 }
 
 fn cannot(failure: Failure) -> ApiError {
@@ -242,6 +254,9 @@ mod tests {
             none()
         }
         async fn pin(&self, _: &MachineRef, _: &str) -> Result<(), Failure> {
+            none()
+        }
+        async fn leaves(&self, _: &MachineRef) -> Result<bool, Failure> {
             none()
         }
         async fn machine_in_cluster(
@@ -300,6 +315,36 @@ mod tests {
         let (status, said) = plan_with(&router, &json!({})).await;
         assert_eq!(status, 404, "it looks for the pool: {said}");
         assert_eq!(api.planning.available_permits(), PLANS_MAX, "given back");
+    }
+
+    #[tokio::test]
+    async fn a_console_renders_with_the_settings_that_a_worker_published() {
+        use dormer_profile::cluster_config::ClusterConfig;
+        let live = Arc::<Live>::default();
+        let catalog = Catalog::new(&[]).expect("the built-in profiles");
+        let renderer = PlanRenderer::published(catalog.clone(), Arc::clone(&live), false);
+        let missing = renderer.bootstrap().await.expect_err("none came");
+        let missing = unread(missing);
+        let (missing, _) = missing.what_and_remedy();
+        assert!(missing.contains("no worker has published"), "{missing}");
+        let snapshot = ClusterSnapshot {
+            vxlan_port: Ok(Some(9_898)),
+            ..ClusterSnapshot::default()
+        };
+        let (cluster, _) = ClusterConfig::default().with(snapshot, true);
+        live.set_settings(dormer_proto::message::NodeSettings {
+            api_url: "https://api-int.cluster.example:6443".into(),
+            cluster_dns: "172.30.0.10".into(),
+            cluster_domain: "cluster.local".into(),
+            service_cidr: "172.30.0.0/16".into(),
+            exporter: true,
+            cluster: cluster.published(),
+        });
+        let bootstrap = renderer.bootstrap().await.expect("settings");
+        assert_eq!(bootstrap.api_url, "https://api-int.cluster.example:6443");
+        assert!(bootstrap.exporter_tls.is_some() && bootstrap.token.is_none());
+        assert_eq!(catalog.cluster_config().digest(), cluster.digest());
+        assert!(cluster.digest().is_some());
     }
 
     #[test]

@@ -15,13 +15,14 @@ use dormer_engine_core::Record;
 use dormer_proto::{
     envelope,
     id::{RunId, Seq, Timestamp},
+    phase::MachinePhase,
     work::{ROLLOUT, SCHEMA, rollout_run},
 };
 use dormer_views::{
     finding::Finding,
     machine::{Machine, Machines},
     record::History,
-    rollout::{Pool, Rollout},
+    rollout::{Pool, Rollout, Slot},
     run::{DeadLetter, List, Run, Task},
     timeline::Timeline,
 };
@@ -60,6 +61,24 @@ impl Api {
         let shown = views::rollout(run, &names, &self.live, self.now());
         let absent = || ApiError::absent("rollout", run.id.key(), "dormer get rollouts");
         shown.map(Json).ok_or_else(absent)
+    }
+
+    /// Of each machine that waits for the one in its place, says if the cloud cannot create that one.
+    fn name_refused_replacements(&self, items: &mut [Machine], runs: &[SharedRun]) {
+        let waits = |it: &Machine| it.phase == MachinePhase::ReplacementWait;
+        if !items.iter().any(waits) {
+            return;
+        }
+        let names = names(runs);
+        let now = self.now();
+        let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
+        let rollouts = rollouts.filter_map(|run| views::rollout(run, &names, &self.live, now));
+        let slots: Vec<Slot> = rollouts.flat_map(|it| it.slots).collect();
+        let open = runs.iter().filter(|run| run.closed.is_none());
+        let all: Vec<Machine> = open
+            .filter_map(|run| views::machine(run, &self.live, now))
+            .collect();
+        views::name_refused_replacements(items, &slots, &all);
     }
 
     pub(super) async fn found(&self, run: &RunId) -> Result<SharedRun, ApiError> {
@@ -104,6 +123,7 @@ pub(crate) async fn machines(
             .iter_mut()
             .for_each(|it| views::name_reason(it, &names));
     }
+    api.name_refused_replacements(&mut items, &runs);
     let lacks = prerequisites::all(&runs, &api.live);
     Ok(Json(Machines { items, lacks }))
 }
@@ -120,6 +140,10 @@ pub async fn machine(Of(api): ApiState, Path(called): Path<String>) -> Answer<Ma
     let Json(mut shown) = api.shown_machine(&run)?;
     if run.closed.is_some() {
         views::name_reason(&mut shown, &names(&api.run_cache.all().await?));
+    }
+    if shown.phase == MachinePhase::ReplacementWait {
+        let runs = api.run_cache.all().await?;
+        api.name_refused_replacements(std::slice::from_mut(&mut shown), &runs);
     }
     Ok(Json(shown))
 }
@@ -196,7 +220,7 @@ pub(super) async fn tasks(Of(api): ApiState) -> Answer<List<Task>> {
 }
 
 pub(super) async fn findings(Of(api): ApiState) -> Answer<List<Finding>> {
-    items(api.findings.known())
+    items(api.all_findings().await?)
 }
 
 /// Answers every dead letter, oldest first.

@@ -126,7 +126,7 @@ impl Fold {
             }
         };
         let mut recorded = record.run.clone();
-        recorded.sealed(sum);
+        recorded.set_sum(sum);
         let (judgement, goes_on) = match self.follows(run, seq, &record) {
             Err(fault) => (Judgement::Fault(fault), recorded),
             Ok(false) => (Judgement::First, recorded),
@@ -211,7 +211,8 @@ fn unreadable(error: &DecodeError) -> String {
 
 /// Whether two runs have the same decision, whatever else they remember. Some things do not count, because earlier
 /// builds knew less: what a worker compares a certificate request with, what it checks before a tear-down or a reboot,
-/// whether a drain is followed by a deletion, whether a comparison renews what ends, and the failure of a task's attempt before the present one.
+/// whether a drain is followed by a deletion and how long it may last, whether a comparison renews what ends, and the
+/// failure of a task's attempt before the present one.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded) && asked(ours) == asked(recorded)
 }
@@ -226,7 +227,7 @@ fn asked(run: &Run<Dormer>) -> Run<Dormer> {
         match &mut task.body {
             Task::ApproveCsr { expect, .. } => *expect = CsrExpectation::default(),
             Task::TearDown { guard, .. } => (guard.token, guard.begun) = (None, false),
-            Task::Evict { guard, .. } => guard.deletes = false,
+            Task::Evict { guard, .. } => (guard.deletes, guard.drain_ms) = (false, None),
             Task::Reboot { token, .. } => *token = None,
             Task::Plan { renew, .. } => *renew = false,
             Task::Probe { .. }

@@ -5,10 +5,11 @@ use dormer_engine::port::{Head, QuarantineNote, StoreError};
 use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
-    id::{Revision, RunId},
+    id::{Revision, RunId, Seq},
     work::{MACHINE, SCHEMA, machine_run},
 };
 use dormer_workflows::{Dormer, State};
+use serde::Serialize;
 use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 
@@ -22,6 +23,16 @@ pub type SharedRun = Arc<Run<Dormer>>;
 
 /// Runs by id, each with its revision. `None`: this build cannot read that revision, and does not try again.
 type CachedRuns = BTreeMap<RunId, (Revision, Option<SharedRun>)>;
+
+/// Last record of a run, as the audit names it. Its MAC is not compared here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct LastRecord {
+    run: RunId,
+    seq: Seq,
+    /// MAC in the record's envelope, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+}
 
 /// Runs of a store.
 pub(crate) struct RunCache {
@@ -138,10 +149,28 @@ impl RunCache {
         Ok(stored.map(|stored| self.read(&stored.bytes)).transpose()?)
     }
 
+    /// Last record of one run.
+    ///
+    /// # Errors
+    /// The store does not answer, or its answer cannot be read.
+    pub(crate) async fn last_record(&self, run: &RunId) -> Result<Option<LastRecord>, ApiError> {
+        let stored = self.ports.load(std::slice::from_ref(run)).await?;
+        let Some(stored) = stored.into_iter().flatten().next() else {
+            return Ok(None);
+        };
+        let mac = envelope::parts(&stored.bytes)?.mac.map(str::to_owned);
+        let (record, _) = envelope::decode::<Record<Dormer>>(&stored.bytes, SCHEMA)?;
+        Ok(Some(LastRecord {
+            run: run.clone(),
+            seq: record.run.seq,
+            mac,
+        }))
+    }
+
     fn read(&self, bytes: &[u8]) -> Result<SharedRun, envelope::DecodeError> {
         let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
         let mut run = record.run;
-        run.sealed(sum);
+        run.set_sum(sum);
         self.live.observe(&run, record.at);
         Ok(Arc::new(run))
     }

@@ -10,6 +10,7 @@ use dormer_proto::{
         self, ConditionFact, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section,
     },
     message::{Failure, ObjectRef, Refusal},
+    pool::last_written,
     rollout,
     work::{Fact, Signal, machine_run},
 };
@@ -57,7 +58,11 @@ impl Story {
 
     pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<Event> {
         let events = record.events.iter();
-        events.map(|event| self.event(event)).collect()
+        let shown = |event| Event {
+            routine: is_routine(event),
+            ..self.event(event)
+        };
+        events.map(shown).collect()
     }
 
     /// View of one record. Records are passed in order.
@@ -230,6 +235,46 @@ fn about(other: &RunId, kind: EventKind, text: String) -> Event {
     }
 }
 
+/// Whether an event is a report of a machine that is well, or what the watcher says of a pool's MachineSets.
+fn is_routine(event: &HistoryEvent<Dormer>) -> bool {
+    match event {
+        HistoryEvent::Observed {
+            fact: Some(Fact::Rollout(fact)),
+            ..
+        } => !matches!(fact, rollout::Fact::Pool(_)),
+        HistoryEvent::SignalTaken {
+            signal: Signal::Rollout(rollout::Signal::Member(report)),
+            ..
+        } => is_well(report),
+        _ => false,
+    }
+}
+
+/// Whether a report names nothing that keeps its machine from an upgrade, or others from theirs.
+fn is_well(report: &rollout::MemberReport) -> bool {
+    let rollout::MemberReport {
+        failed,
+        unavailable,
+        cordoned,
+        barred,
+        repair,
+        not_compared,
+        // They say what it is, or what it waits for.
+        owner: _,
+        created: _,
+        had_node: _,
+        joined: _,
+        deleting: _,
+        deleted: _,
+        token: _,
+        by_request: _,
+    } = report;
+    ![failed, unavailable, cordoned, barred, repair]
+        .into_iter()
+        .any(|it| *it)
+        && not_compared.is_none()
+}
+
 fn because(why: &str) -> String {
     if why.is_empty() {
         String::new()
@@ -272,10 +317,17 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
                 .collect();
             versions.dedup();
             let paused = if pool.paused { ", paused" } else { "" };
+            let edited = pool.edited.as_ref().map(|by| {
+                format!(
+                    "; last written by {}",
+                    last_written(&by.program, &by.fields)
+                )
+            });
             format!(
-                "the pool {} wants {}{paused}",
+                "the pool {} wants {}{paused}{}",
                 pool.pool,
-                versions.join(", ")
+                versions.join(", "),
+                edited.unwrap_or_default()
             )
         }
         Some(Fact::Rollout(rollout::Fact::Owner(owner))) => {
@@ -391,7 +443,7 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
         Outcome::Planned { class: None, .. } => ": nothing differs".into(),
         Outcome::Planned { differs, .. } => format!(": {} differ", differs.join(", ")),
         Outcome::CsrApproved { csr } => format!(": {csr} is approved"),
-        Outcome::CsrRefused { csr, why } => format!(": {csr} is not approved: {why}"),
+        Outcome::CsrRefused { csr, why, .. } => format!(": {csr} is not approved: {why}"),
         Outcome::FenceRefused { said, .. } if !said.is_empty() => {
             format!(": refused, because {said}")
         }
@@ -413,9 +465,9 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             FenceRefusal::NoOwner => {
                 ": refused, because no controller would replace the Machine".into()
             }
-            FenceRefusal::Cordoned => ": refused, because somebody else cordoned the Node".into(),
+            FenceRefusal::Cordoned => ": refused, because another client cordoned the Node".into(),
             FenceRefusal::Uncordoned => {
-                ": refused, because somebody else uncordoned the Node".into()
+                ": refused, because another client uncordoned the Node".into()
             }
         },
         Outcome::Evicted {
@@ -471,17 +523,15 @@ pub(crate) fn signal_text(signal: &Signal) -> String {
             action.map_or("a signal", |action| action.name).to_owned()
         }
         Signal::Rollout(rollout::Signal::Member(report)) => {
-            let how = [(report.joined, "joined"), (report.failed, "failed")];
-            let how = how
-                .iter()
-                .find(|(it, _)| *it)
-                .map_or("on its way", |(_, how)| how);
+            let how = [(report.joined, "has joined"), (report.failed, "has failed")];
+            let how = how.iter().find(|(it, _)| *it);
+            let how = how.map_or("has not joined yet", |(_, how)| how);
             let away = if report.unavailable {
-                ", unavailable"
+                ", and counts as unavailable"
             } else {
                 ""
             };
-            format!("its state is {how}{away}")
+            format!("it {how}{away}")
         }
         Signal::Rollout(rollout::Signal::Request { .. }) => "lease requested".into(),
         Signal::Rollout(rollout::Signal::Withdraw) => "lease request withdrawn".into(),
@@ -512,6 +562,81 @@ mod tests {
             outcome,
         };
         Story::default().event(&event).text
+    }
+
+    #[test]
+    fn a_report_of_a_machine_that_is_well_is_routine() {
+        let taken = |signal| HistoryEvent::SignalTaken {
+            from: machine_run("u-1").expect("an id"),
+            id: SignalId {
+                seq: Seq(3),
+                ordinal: 0,
+            },
+            issued: None,
+            signal: Signal::Rollout(signal),
+        };
+        let signal = |report| taken(rollout::Signal::Member(report));
+        let joined = rollout::MemberReport {
+            joined: true,
+            ..rollout::MemberReport::default()
+        };
+        assert!(is_routine(&signal(joined.clone())));
+        let amiss: [fn(&mut rollout::MemberReport); 6] = [
+            |it| it.unavailable = true,
+            |it| it.failed = true,
+            |it| it.cordoned = true,
+            |it| it.barred = true,
+            |it| it.repair = true,
+            |it| it.not_compared = Some(rollout::NotCompared::default()),
+        ];
+        for amiss in amiss {
+            let mut report = joined.clone();
+            amiss(&mut report);
+            assert!(!is_routine(&signal(report.clone())), "{report:?}");
+        }
+        assert!(!is_routine(&taken(rollout::Signal::Pause)));
+    }
+
+    #[test]
+    fn the_settings_of_a_pool_name_the_program_that_edited_them_and_its_fields() {
+        use dormer_proto::pool::{PoolEdit, PoolSettings};
+        let text = |edited| {
+            let settings = PoolSettings {
+                pool: "windows".into(),
+                paused: true,
+                edited,
+                ..PoolSettings::default()
+            };
+            let fact = Fact::Rollout(rollout::Fact::Pool(settings));
+            let object = ObjectRef {
+                cluster: String::new(),
+                kind: "Pool".into(),
+                uid: "windows".into(),
+            };
+            observed(&object, Some(&fact))
+        };
+        let by = PoolEdit {
+            program: "kubectl-edit".into(),
+            at: None,
+            fields: vec!["paused".into(), "payload".into()],
+        };
+        let said = text(Some(by));
+        assert!(
+            said.ends_with(
+                r#", paused; last written by "kubectl-edit" (it owns: paused, payload)"#
+            ),
+            "{said}"
+        );
+        let by = PoolEdit {
+            program: "x\"; the lease is free".into(),
+            ..PoolEdit::default()
+        };
+        let said = text(Some(by));
+        assert!(
+            said.ends_with(r#", paused; last written by "x\"; the lease is free""#),
+            "{said}"
+        );
+        assert!(text(None).ends_with(", paused"));
     }
 
     #[test]
@@ -569,7 +694,11 @@ mod tests {
     #[test]
     fn a_refusal_is_no_success() {
         let (csr, why) = ("csr-x".to_owned(), "it names another host".to_owned());
-        let refused = text_of(Outcome::CsrRefused { csr, why });
+        let refused = text_of(Outcome::CsrRefused {
+            csr,
+            why,
+            foreign: None,
+        });
         assert_eq!(
             refused,
             "approve-csr ended: csr-x is not approved: it names another host"

@@ -319,7 +319,8 @@ mod tests {
                 .iter()
                 .rfind(|it| it.kind == "upgrade")
                 .expect("an upgrade");
-            let (text, begins) = ("tearing down", last.from);
+            let text = "tearing down";
+            let begins = last.from;
             let phase = last
                 .phases
                 .iter()

@@ -1,8 +1,11 @@
 //! Turns with the lease: those in a rollout's records, and how long one usually takes.
 
-use super::{Api, ApiError, planned};
+use super::{Api, ApiError, planned, run_cache::SharedRun};
 use dormer_engine_core::Record;
-use dormer_proto::id::{RunId, Timestamp};
+use dormer_proto::{
+    id::{RunId, Timestamp},
+    work::machine_run,
+};
 use dormer_views::rollout::Rollout;
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
@@ -11,6 +14,9 @@ use tokio::sync::Mutex;
 /// Age at which an estimate is made again, in milliseconds by the engine's clock: it reads a rollout's records and the
 /// histories of some machines.
 const ESTIMATED_FOR: u64 = 60_000;
+
+/// Result of an episode whose change was given up.
+const GIVEN_UP: &str = "given up";
 
 /// A machine's turn with the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +29,8 @@ pub struct Turn {
     pub from: u64,
     /// Time at which the turn ended. `None`: the machine still holds the lease.
     pub to: Option<u64>,
+    /// Whether its change was given up: the machine left it as it was, as its own run says.
+    pub given_up: bool,
 }
 
 /// Median of these values, the upper one of two. `None`: there is none.
@@ -31,11 +39,13 @@ pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
     values.get(values.len() / 2).copied()
 }
 
-/// Median duration of the finished turns, in milliseconds. `None`: none has ended.
+/// Median duration of the turns that ended with their change done, in milliseconds. `None`: there is none. One that was
+/// given up tells how long a person waited, and not how long a change takes.
 #[must_use]
 pub fn median_turn_ms(turns: &[Turn]) -> Option<u64> {
     let took = turns
         .iter()
+        .filter(|turn| !turn.given_up)
         .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
     median(took.collect())
 }
@@ -61,7 +71,12 @@ impl Api {
         let mut turns = BTreeMap::new();
         self.each_record(run, |record| turned(&mut turns, record))
             .await?;
-        Ok(turns.into_values().collect())
+        let mut turns: Vec<Turn> = turns.into_values().collect();
+        let runs = self.run_cache.all().await?;
+        for turn in &mut turns {
+            turn.given_up = was_given_up(turn, &runs);
+        }
+        Ok(turns)
     }
 
     /// Notes in the rollout how long a turn usually takes.
@@ -112,6 +127,17 @@ impl Api {
     }
 }
 
+/// Whether the holder's run, of `runs` by their ids, has an episode that was given up and ended within the turn. A run that
+/// is no longer stored has none.
+fn was_given_up(turn: &Turn, runs: &[SharedRun]) -> bool {
+    let at = machine_run(&turn.holder).ok();
+    let at = at.and_then(|id| runs.binary_search_by(|run| run.id.cmp(&id)).ok());
+    let within = |at: Timestamp| (turn.from..=turn.to.unwrap_or(u64::MAX)).contains(&at.0);
+    let episodes = at.into_iter().flat_map(|at| &runs[at].episodes);
+    let mut ended = episodes.filter(|it| it.to.is_some_and(within));
+    ended.any(|it| it.result == GIVEN_UP)
+}
+
 /// Updates `turns` from a record: new slots begin a turn, missing slots end one.
 fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
     let State::Rollout(state) = &record.run.state else {
@@ -132,6 +158,7 @@ fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
             holder,
             from,
             to: None,
+            given_up: false,
         });
     }
 }
@@ -147,6 +174,7 @@ mod tests {
         memory::MemoryStore,
         port::{Append, Clock, Expected, History as _},
     };
+    use dormer_engine_core::Episode;
     use dormer_proto::{
         envelope,
         id::{Incarnation, Revision},
@@ -181,17 +209,22 @@ mod tests {
         matches!(&record.run.state, State::Rollout(state) if !state.view().slots.is_empty())
     }
 
+    /// Records of an exported history.
+    fn recorded(text: &str) -> Vec<(Record<Dormer>, Vec<u8>)> {
+        let records = text.lines().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?);
+            let bytes = bytes.expect("base64");
+            let (record, _) = envelope::decode(&bytes, SCHEMA).expect("a record");
+            Some((record, bytes))
+        });
+        records.collect()
+    }
+
     impl Site {
         async fn new() -> Self {
             let text = include_str!("../../tests/histories/0.1/rollout-in-place.jsonl");
-            let records = text.lines().filter_map(|line| {
-                let line: Value = serde_json::from_str(line).expect("JSON");
-                let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?);
-                let bytes = bytes.expect("base64");
-                let (record, _) = envelope::decode(&bytes, SCHEMA).expect("a record");
-                Some((record, bytes))
-            });
-            let mut records: Vec<(Record<Dormer>, Vec<u8>)> = records.collect();
+            let mut records = recorded(text);
             let granted = records.iter().position(|(it, _)| holds(it));
             let later = records.split_off(granted.expect("a grant") + 1);
             let store = Arc::new(MemoryStore::new(Incarnation(1)));
@@ -217,8 +250,17 @@ mod tests {
                 true => Expected::Nothing,
                 false => Expected::At(self.last),
             };
+            self.last = self.stored(record, bytes, expected).await;
+        }
+
+        async fn stored(
+            &self,
+            record: &Record<Dormer>,
+            bytes: Vec<u8>,
+            expected: Expected,
+        ) -> Revision {
             let append = Append {
-                run: self.run.clone(),
+                run: record.run.id.clone(),
                 expected,
                 bytes,
                 seq: record.run.seq,
@@ -227,7 +269,28 @@ mod tests {
                 quiet: true,
             };
             let appended = self.store.append(vec![append]).await;
-            self.last = appended[0].clone().expect("appended");
+            appended[0].clone().expect("appended")
+        }
+
+        /// Stores the holder's run, with an episode that ended in its turn with `result`.
+        async fn ended(&self, turn: &Turn, result: &str) {
+            let text = include_str!("../../tests/histories/0.1/upgrade-in-place.jsonl");
+            let (mut record, _) = recorded(text).swap_remove(0);
+            record.run.id = machine_run(&turn.holder).expect("an id");
+            record.run.episodes = vec![Episode {
+                kind: "upgrade".into(),
+                seq: record.run.seq,
+                from: Timestamp(turn.from),
+                to: turn.to.map(Timestamp),
+                result: result.into(),
+            }]
+            .into();
+            let (bytes, _) = envelope::encode(&record, SCHEMA).expect("bytes");
+            self.stored(&record, bytes, Expected::Nothing).await;
+        }
+
+        async fn turns(&self) -> Vec<Turn> {
+            self.api.turns_of(&self.run).await.expect("turns")
         }
 
         async fn shown(&self) -> Rollout {
@@ -247,7 +310,7 @@ mod tests {
         // Until a turn has ended and another machine holds the lease.
         for (record, bytes) in std::mem::take(&mut site.later) {
             site.append(&record, bytes).await;
-            let turns = site.api.turns_of(&site.run).await.expect("turns");
+            let turns = site.turns().await;
             if median_turn_ms(&turns).is_some() && holds(&record) {
                 break;
             }
@@ -255,13 +318,31 @@ mod tests {
         assert_eq!(site.shown().await.typical_turn_seconds, None, "a minute");
         site.clock.0.store(ESTIMATED_FOR, Ordering::Relaxed);
         let shown = site.shown().await;
-        let turns = site.api.turns_of(&site.run).await.expect("turns");
+        let turns = site.turns().await;
         assert_eq!(
             shown.typical_turn_seconds,
             median_turn_ms(&turns).map(|ms| ms / 1_000)
         );
         assert!(shown.typical_turn_seconds.is_some());
         assert!(!shown.typical_turn_expected, "a turn has ended");
+    }
+
+    #[tokio::test]
+    async fn a_turn_whose_change_was_given_up_tells_no_usual_duration() {
+        for (result, counts) in [("upgraded", true), (GIVEN_UP, false)] {
+            let mut site = Site::new().await;
+            for (record, bytes) in std::mem::take(&mut site.later) {
+                site.append(&record, bytes).await;
+                if site.turns().await[0].to.is_some() {
+                    break;
+                }
+            }
+            let turns = site.turns().await;
+            site.ended(&turns[0], result).await;
+            let turns = site.turns().await;
+            assert_eq!(turns[0].given_up, !counts, "{result}");
+            assert_eq!(median_turn_ms(&turns).is_some(), counts, "{result}");
+        }
     }
 
     #[tokio::test]

@@ -39,8 +39,8 @@ impl Api {
         self.live.usual.is_due(&pool, now).then_some(pool)
     }
 
-    /// Reads the histories of the pools in which a step of these machines may be slow. One caller reads, and the others go on
-    /// with what is known. A history that cannot be read is no reason to refuse the machines themselves.
+    /// Reads the histories of the pools in which a step of these machines may be slow. One caller reads, and the others
+    /// continue with what is known. A history that cannot be read is no reason to refuse the machines themselves.
     pub(crate) async fn learn_usual(&self, runs: &[SharedRun]) {
         let Ok(_reading) = self.live.usual.reading.try_lock() else {
             return;

@@ -9,27 +9,32 @@ use dormer_proto::{
     code,
     id::{RunId, TaskId, Timestamp},
     machine::{ConditionFact, Validity},
-    message,
+    message, other_operator,
     phase::{Listed, MachinePhase, RolloutState},
+    pool::AfterTimeout,
+    requester::Requester,
     rollout::NotCompared,
     work::machine_run,
 };
 use dormer_views::{
     explain,
     machine::{
-        AskedFor, Blocker, CertificateUse, Condition, CordonedBy, Drain, Halt, HaltKind,
-        KubeletCertificate, Machine, MachineKind, PendingRequest, PhaseFailure, Refused, Retried,
-        TemplateDifference, person,
+        A_PERSON, AskedFor, Blocker, CertificateUse, Condition, CordonedBy, Drain, ForeignNode,
+        Halt, HaltKind, KubeletCertificate, Machine, MachineKind, PendingRequest, PhaseFailure,
+        Refused, Retried, TemplateDifference,
     },
     moment::Moment,
-    rollout::{ApprovalMode, Away, Gap, MachineSet, Overridden, Pool, Rollout, Slot, Waiting},
+    problem,
+    rollout::{
+        ApprovalMode, Away, Gap, MachineSet, Overridden, Pool, PoolEdit, Rollout, Slot, Waiting,
+    },
     run::{
         self, EpisodeStatus, Heartbeat, Quarantine, RemoteCommand, RunStatus, Task, TaskFailure,
         TaskPhase,
     },
 };
 use dormer_workflows::{
-    Dormer, State,
+    Dormer, State, Timer,
     machine::{self, KubeletCertificates, View},
     rollout,
 };
@@ -37,7 +42,7 @@ use std::{collections::BTreeMap, ops::Deref};
 
 /// Text of a machine that waits for one of dormer's own prerequisites. The list of machines names the prerequisite
 /// once.
-const LACKING: &str = "something that dormer itself lacks";
+const WAITS_FOR_PREREQUISITE: &str = "something that dormer itself lacks";
 
 /// View of a machine at the time `now`. `None`: the run is not a machine's.
 #[expect(
@@ -66,6 +71,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        labels,
         template,
         deleting,
         machine_phase,
@@ -82,6 +88,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         neighbour,
         refused,
         certificate_refused,
+        foreign_node,
         host_remarks,
         certificates,
         cordoned_by,
@@ -90,6 +97,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         created,
     } = state.view();
     let lacks = prerequisites::of(run, live);
+    let (neighbour, neighbour_stop) = neighbour_and_stop(neighbour.as_deref());
     let status = status(run, live, now);
     let (halt_since, phase_since) = times(live, &run.id, (halted_since, phase_since));
     let by_itself = || waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
@@ -107,8 +115,8 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         reason,
         failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
-        differs: change.map_or_else(Vec::new, |change| differs(change.differs, asked.is_some())),
-        drain: drain.map(drain_view),
+        differs: change.map_or_else(Vec::new, |change| change.differences(asked.is_some())),
+        drain: drain.map(|drain| drain_view(drain, run, state)),
         version,
         desired_version,
         node,
@@ -117,7 +125,9 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        labels,
         template_differs: template.into_iter().map(template_difference).collect(),
+        torn_down: state.is_torn_down(),
         deleting,
         machine_phase,
         machine_error,
@@ -132,18 +142,22 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         retries: state.failing.as_ref().map_or(0, |it| it.retries),
         failing_since: state.failing_since().map(Moment),
         replaced_by: state.replaced_by().map(str::to_owned),
+        removed: run.closed.is_some() && Dormer::resets_ended(&run.state),
         ended: Vec::new(),
         would_end: Vec::new(),
         not_compared: not_compared.map(not_compared_view),
         unserved: unserved.as_ref().map(unserved_view),
         neighbour,
+        neighbour_stop,
         refused: refused.map(|it| refused_view(it.code(), it.to_string(), it.mend())),
         certificate_refused,
+        foreign_node: foreign_node.map(foreign_view),
         host_remarks,
         certificates: certificate_views(&certificates),
         cordoned_by: cordoned_by.map(cordoned_view),
         down_since: down_since.map(Moment),
         created: created.map(Moment),
+        deleted: state.machine.as_ref().and_then(|it| it.deleted).map(Moment),
         served,
         attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
         tasks: tasks(run, live, now),
@@ -152,11 +166,21 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     })
 }
 
+/// Another operator, and the commands that stop it: the parts of a record's text.
+fn neighbour_and_stop(runs: Option<&str>) -> (Option<String>, Option<String>) {
+    let parts = runs.map(other_operator::parts);
+    let stop = parts.and_then(|(_, stop)| stop);
+    (
+        parts.map(|(what, _)| what.to_owned()),
+        stop.map(str::to_owned),
+    )
+}
+
 /// What a machine waits for that is outside of its workflow.
 fn waits_outside(run: &RunId, status: &RunStatus, lacking: bool) -> Option<String> {
     let quarantine = status.quarantine.as_ref();
     let released = quarantine.map(|quarantine| waits_for_release(run, quarantine));
-    released.or_else(|| lacking.then(|| LACKING.to_owned()))
+    released.or_else(|| lacking.then(|| WAITS_FOR_PREREQUISITE.to_owned()))
 }
 
 fn refused_view(code: &str, message: String, what_to_do: String) -> Refused {
@@ -183,6 +207,11 @@ fn certificate_views(certificates: &KubeletCertificates) -> Vec<KubeletCertifica
     all.into_iter().filter_map(one).collect()
 }
 
+fn foreign_view(found: dormer_proto::machine::ForeignNode) -> ForeignNode {
+    let dormer_proto::machine::ForeignNode { node, theirs, ours } = found;
+    ForeignNode { node, theirs, ours }
+}
+
 fn cordoned_view(by: dormer_proto::machine::CordonedBy) -> CordonedBy {
     CordonedBy {
         program: by.program,
@@ -192,17 +221,29 @@ fn cordoned_view(by: dormer_proto::machine::CordonedBy) -> CordonedBy {
 
 /// Names the Machine that replaced a machine, of which the machine's own run knows the UID.
 pub(crate) fn name_reason(machine: &mut Machine, names: &BTreeMap<String, String>) {
-    let next = machine.replaced_by.as_ref();
-    if let Some(name) = next.and_then(|uid| names.get(uid)) {
-        machine.replaced_by = Some(name.clone());
-    }
-    let Some(reason) = &mut machine.reason else {
+    let Some(uid) = &mut machine.replaced_by else {
         return;
     };
-    if let Some((before, uid)) = reason.rsplit_once(' ')
-        && let Some(name) = names.get(uid)
-    {
-        *reason = format!("{before} {name}");
+    if let Some(name) = names.get(&*uid) {
+        machine.reason = machine.reason.take().map(|it| it.replace(&**uid, name));
+        *uid = name.clone();
+    }
+}
+
+/// Of each machine that waits for the one in its place, says if the cloud cannot create that one. `slots`: those of the
+/// rollouts, with the names of these candidates; `all`: all machines.
+pub(crate) fn name_refused_replacements(items: &mut [Machine], slots: &[Slot], all: &[Machine]) {
+    let waits = |it: &&mut Machine| it.phase == MachinePhase::ReplacementWait;
+    for machine in items.iter_mut().filter(waits) {
+        let slot = slots.iter().find(|slot| slot.holder == machine.uid);
+        let candidates = slot.map_or(&[][..], |slot| &slot.candidates);
+        let mut candidates = all.iter().filter(|it| candidates.contains(&it.name));
+        let refused = candidates.find_map(|it| Some((&it.name, problem::refused_by_cloud(it)?)));
+        if let Some((name, why)) = refused {
+            machine.waiting_for = Some(format!(
+                "its replacement {name}, which the cloud cannot create ({why})"
+            ));
+        }
     }
 }
 
@@ -222,7 +263,7 @@ fn probed(text: String, phase: MachinePhase, address: Option<&str>, run: &Run<Do
     }
 }
 
-/// A field that a Machine and the template of its set have otherwise.
+/// A field in which a Machine differs from the template of its set.
 pub(crate) fn template_difference(
     difference: dormer_proto::machine::TemplateDifference,
 ) -> TemplateDifference {
@@ -273,7 +314,24 @@ fn unserved_view(check: &NodeCheck) -> TaskFailure {
     }
 }
 
-fn drain_view(drain: machine::Drain) -> Drain {
+/// When the pool's `drain.afterTimeout` ends what holds a drain up. `None`: it waits, or that has been done.
+fn drain_ends(run: &Run<Dormer>, state: &machine::State) -> Option<Moment> {
+    let machine::Phase::Evicting(_, drain) = &state.phase else {
+        return None;
+    };
+    let mut blockers = drain.blockers.iter();
+    let ends = match state.pool.as_ref()?.after_timeout {
+        AfterTimeout::Wait => false,
+        // It waits for the rest of its pods.
+        AfterTimeout::Abort => !state.is_torn_down(),
+        // It evicts without budgets, and removes nothing else that holds a pod.
+        AfterTimeout::Force => !drain.force && blockers.all(|it| !it.budgets.is_empty()),
+    };
+    let at = run.timers.get(&Timer::Machine(machine::Timer::Drain));
+    at.copied().filter(|_| ends).map(Moment)
+}
+
+fn drain_view(drain: machine::Drain, run: &Run<Dormer>, state: &machine::State) -> Drain {
     let blockers = drain.blockers.into_iter();
     Drain {
         evicted: drain.evicted.into(),
@@ -284,16 +342,12 @@ fn drain_view(drain: machine::Drain) -> Drain {
                 why: blocker.why,
                 budgets: blocker.budgets,
                 until_off: blocker.until_off,
+                finalizers: blocker.finalizers,
             })
             .collect(),
         force: drain.force,
+        ends: drain_ends(run, state),
     }
-}
-
-/// What differs of a change; the request of a person is no difference.
-fn differs(mut differs: Vec<String>, asked: bool) -> Vec<String> {
-    differs.retain(|it| !asked || it != machine::ASKED);
-    differs
 }
 
 fn asked_view(asked: machine::PendingRequest) -> PendingRequest {
@@ -301,12 +355,22 @@ fn asked_view(asked: machine::PendingRequest) -> PendingRequest {
         machine::LeasedRequest::Drain => AskedFor::Drain,
         machine::LeasedRequest::Recreate => AskedFor::Recreate,
     };
+    let (who, why) = who_and_why(asked.by.as_deref(), asked.who.as_deref());
     PendingRequest {
         what: what.into(),
         by: asked.by,
+        who,
+        why,
         at: asked.at.map(Moment),
         begun: asked.begun,
     }
+}
+
+/// The parts of a record's `PERSON: REASON`.
+fn who_and_why(by: Option<&str>, who: Option<&str>) -> (Option<String>, Option<String>) {
+    let parts = by.map(|by| Requester::of(by, who));
+    let why = parts.and_then(|it| it.why);
+    (parts.map(|it| it.who.to_owned()), why.map(str::to_owned))
 }
 
 /// When the halt and the phase began. Of a record that an older build wrote, this process knows what it saw itself.
@@ -323,9 +387,12 @@ fn times(
 /// `None`: this build does not know the phase that failed.
 fn retried_view(retried: machine::Retried) -> Option<Retried> {
     let failed = MachinePhase::of_id(&retried.failed)?;
+    let (who, why) = who_and_why(retried.by.as_deref(), retried.who.as_deref());
     Some(Retried {
         at: retried.at.into(),
         by: retried.by,
+        who,
+        why,
         failure: failure_view(failed, retried.failure),
     })
 }
@@ -334,6 +401,8 @@ fn retried_view(retried: machine::Retried) -> Option<Retried> {
 fn hold_view(hold: &machine::Hold) -> Halt {
     let held = machine::Halt::Held {
         by: hold.by.clone(),
+        holder: hold.holder,
+        who: hold.who.clone(),
     };
     halt_view(&held, hold.at)
 }
@@ -343,14 +412,19 @@ fn halt_and_since((halt, since): &(machine::Halt, Option<Timestamp>)) -> Halt {
 }
 
 fn halt_view(halt: &machine::Halt, since: Option<Timestamp>) -> Halt {
-    let (kind, by) = match halt {
-        machine::Halt::Paused { by } => (HaltKind::Paused, Some(by)),
-        machine::Halt::Held { by } => (HaltKind::Held, Some(by)),
-        machine::Halt::Ignored => (HaltKind::Ignored, None),
+    let kind = match halt {
+        machine::Halt::Paused { .. } => HaltKind::Paused,
+        machine::Halt::Held { .. } => HaltKind::Held,
+        machine::Halt::Ignored => HaltKind::Ignored,
     };
+    let parts = halt.requester();
+    let why = parts.and_then(|it| it.why);
     Halt {
         kind: kind.into(),
-        by: by.cloned(),
+        by: halt.by().map(str::to_owned),
+        who: parts.map(|it| it.who.to_owned()),
+        why: why.map(str::to_owned),
+        own: Some(halt.is_own()),
         text: halt.to_string(),
         since: since.map(Moment),
     }
@@ -380,6 +454,7 @@ pub fn rollout(
             name(&slot.holder)
         ))
     });
+    let released = status.quarantine.is_none() && stuck.is_none();
     let waiting_for = match &status.quarantine {
         Some(found) => Some(waits_for_release(&run.id, found)),
         None => stuck.or(view.waiting_for),
@@ -429,6 +504,7 @@ pub fn rollout(
                     marked: slot.over_limit,
                     seq: slot.seq.0,
                     since: slot.since.into(),
+                    candidates: slot.candidates,
                     vacant: slot.vacant,
                     stopped,
                 }
@@ -437,21 +513,16 @@ pub fn rollout(
         gaps: view
             .gaps
             .into_iter()
-            .map(|gap| Gap {
-                name: name(&gap.uid),
-                uid: gap.uid,
-                owner: gap.owner,
-                seq: gap.seq.0,
-                since: gap.since.into(),
-                waits_for: gap.waits_for,
-            })
+            .map(|gap| gap_view(name(&gap.uid), gap))
             .collect(),
         awaited: named(view.awaited),
         turned_away: named(view.turned_away),
         paused: view.paused,
+        waits_for_resume: released && state.waits_for_resume(),
         held: view.held,
         held_cure: view.held_cure,
         waits_cure: view.waits_cure,
+        edited: view.edited.map(pool_edit),
         refused: view.refused,
         halted: view.halted,
         payload: view.payload,
@@ -461,6 +532,25 @@ pub fn rollout(
         waiting_for,
         status,
     })
+}
+
+fn gap_view(name: String, gap: rollout::GapView) -> Gap {
+    Gap {
+        name,
+        uid: gap.uid,
+        owner: gap.owner,
+        seq: gap.seq.0,
+        since: gap.since.into(),
+        waits_for: gap.waits_for,
+    }
+}
+
+fn pool_edit(edit: dormer_proto::pool::PoolEdit) -> PoolEdit {
+    PoolEdit {
+        program: edit.program,
+        at: edit.at.map(Moment),
+        fields: edit.fields,
+    }
 }
 
 fn overridden((spec_payload, by): (String, String)) -> Overridden {
@@ -515,13 +605,14 @@ pub fn names(runs: &[SharedRun]) -> KnownMachines {
 fn stopped(state: &machine::State) -> Option<String> {
     state.lease.token()?;
     if state.phase.id() == MachinePhase::Drained {
-        let by = state
-            .leased_request
-            .and(state.request_progress.by.as_deref());
-        return Some(format!("drained by {}", person(by)));
+        let progress = &state.request_progress;
+        let by = state.leased_request.and(progress.by.as_deref());
+        let by = by.map(|by| Requester::of(by, progress.who.as_deref()));
+        let by = by.map_or_else(|| A_PERSON.to_owned(), |it| it.to_string());
+        return Some(format!("drained by {by}"));
     }
-    let paused = state.paused.as_deref()?;
-    Some(format!("paused by {}", person(Some(paused))))
+    let by = Requester::of(state.paused.as_deref()?, state.paused_who.as_deref());
+    Some(format!("paused by {by}"))
 }
 
 /// State of a run in the word that people read, where that is not its workflow's: an Open rollout grants leases, and is
@@ -720,5 +811,180 @@ pub(crate) fn quarantine(note: QuarantineNote) -> Quarantine {
         why: note.why,
         since: note.at.into(),
         builds: note.builds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_engine_core::Entered;
+    use dormer_proto::{
+        id::{LeaseToken, Seq, Sum},
+        pool::PoolSettings,
+    };
+    use dormer_workflows::machine::{Change, ChangeStrategy, Phase};
+    use serde_json::json;
+
+    fn machine_with(fields: serde_json::Value) -> Machine {
+        let mut machine = json!({
+            "name": "win-1", "namespace": "", "uid": "u", "differs": [], "pool": "windows", "deleting": false,
+            "machineConditions": [], "served": false, "tasks": [], "run": "machine/u", "seq": 9, "enteredSeq": 7,
+            "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 7_200,
+        });
+        for (key, value) in fields.as_object().expect("fields") {
+            machine[key] = value.clone();
+        }
+        serde_json::from_value(machine).expect("a machine")
+    }
+
+    #[test]
+    fn a_machine_whose_replacement_the_cloud_refuses_says_why() {
+        let old = machine_with(
+            json!({"uid": "old", "name": "win-old", "state": "Recreated",
+            "phase": "replacement-wait", "phaseText": "waiting for the replacement",
+            "waitingFor": "a replacement to serve"}),
+        );
+        let new = |message: &str| {
+            machine_with(
+                json!({"uid": "new", "name": "win-new", "state": "Provisioned", "phase": "address-wait",
+                "phaseText": "waiting for an address", "machineConditions": [{"kind": "MachineCreation",
+                "status": "False", "reason": "MachineCreationFailed", "message": message}]}),
+            )
+        };
+        let slot = json!({"token": 4, "holder": "old", "name": "win-old", "marked": false, "seq": 2,
+            "since": "2026-11-21T07:00:12.000Z", "waitsFor": null, "vacant": true, "candidates": ["win-new"]});
+        let slot: Slot = serde_json::from_value(slot).expect("a slot");
+        let mut shown = [old.clone()];
+        let quota = new("InstanceLimitExceeded: you have reached your quota.");
+        name_refused_replacements(&mut shown, std::slice::from_ref(&slot), &[quota]);
+        let why = "its replacement win-new, which the cloud cannot create (InstanceLimitExceeded)";
+        assert_eq!(shown[0].waiting_for.as_deref(), Some(why));
+        let short = problem::in_short(&shown[0]).expect("a reason");
+        assert!(short.contains("InstanceLimitExceeded"), "{short}");
+        let mut other = [old.clone()];
+        let fine = Machine {
+            machine_conditions: Vec::new(),
+            ..new("")
+        };
+        name_refused_replacements(&mut other, &[slot], &[fine]);
+        assert_eq!(other[0], old, "nothing is known to be refused");
+    }
+
+    #[test]
+    fn a_hold_has_its_person_and_its_reason_apart() {
+        let shown = |by: &str, who: Option<&str>| {
+            let shown = hold_view(&machine::Hold {
+                by: by.into(),
+                who: who.map(str::to_owned),
+                at: None,
+                why: None,
+                holder: None,
+            });
+            (shown.who, shown.why)
+        };
+        let parts = |who: &str| (Some(who.to_owned()), Some("a disk".to_owned()));
+        assert_eq!(shown("ann: a disk", None), parts("ann"), "an older record");
+        assert_eq!(
+            shown("ops: ann: a disk", Some("ops: ann")),
+            parts("ops: ann")
+        );
+    }
+
+    /// A drain that a budget holds up, or something else, under this policy; `forced` if it has been applied.
+    fn ends(policy: AfterTimeout, by_budget: bool, forced: bool) -> Option<Moment> {
+        let drain = drained(policy, by_budget, forced, None).drain;
+        drain.expect("a drain").ends
+    }
+
+    /// A machine in such a drain; `torn_down`: the lease under which its host was torn down, and which is still held.
+    fn drained(
+        policy: AfterTimeout,
+        by_budget: bool,
+        forced: bool,
+        torn_down: Option<LeaseToken>,
+    ) -> Machine {
+        let budgets = by_budget.then(|| "cart".to_owned());
+        let blocker = dormer_proto::machine::Blocker {
+            pod: "shop/cart-7".into(),
+            why: "no".into(),
+            budgets: budgets.into_iter().collect(),
+            until_off: false,
+            finalizers: Vec::new(),
+        };
+        let drain = machine::Drain {
+            left: 1,
+            blockers: vec![blocker],
+            force: forced,
+            ..machine::Drain::default()
+        };
+        let change = Change {
+            how: ChangeStrategy::InPlace,
+            differs: Vec::new(),
+            repair: false,
+            anew: false,
+            asked: false,
+        };
+        let lease = torn_down.map_or(machine::Lease::None, |token| machine::Lease::Held {
+            token,
+            over_limit: false,
+        });
+        let state = machine::State {
+            phase: Phase::Evicting(change, drain),
+            lease,
+            host: machine::Host {
+                torn_down,
+                ..machine::Host::default()
+            },
+            pool: Some(PoolSettings {
+                after_timeout: policy,
+                ..PoolSettings::default()
+            }),
+            ..machine::State::default()
+        };
+        let timer = Timer::Machine(machine::Timer::Drain);
+        let run = Run {
+            id: machine_run("u").expect("an id"),
+            seq: Seq(1),
+            began: Timestamp(0),
+            state: state.into(),
+            entered: Entered {
+                seq: Seq(1),
+                at: Timestamp(1),
+            },
+            tasks: Vec::new(),
+            timers: [(timer, Timestamp(3_600_000))].into(),
+            outbox: Vec::new(),
+            taken: BTreeMap::new(),
+            numbered: Seq(0),
+            requests: [].into(),
+            facts: BTreeMap::new(),
+            episodes: [].into(),
+            closed: None,
+            sum: Sum(0),
+        };
+        machine(&run, &Live::default(), Timestamp(2)).expect("a machine")
+    }
+
+    #[test]
+    fn the_pool_gives_up_no_drain_of_a_host_that_is_torn_down() {
+        use AfterTimeout::{Abort, Force};
+        let torn_down = |policy| drained(policy, true, false, Some(LeaseToken(7)));
+        let ends = |policy| torn_down(policy).drain.expect("a drain").ends;
+        assert_eq!(ends(Abort), None);
+        assert!(ends(Force).is_some(), "it evicts without budgets");
+        assert!(torn_down(Abort).torn_down);
+        assert!(!drained(Abort, true, false, None).torn_down);
+    }
+
+    #[test]
+    fn a_drain_ends_where_the_pool_says_so() {
+        use AfterTimeout::{Abort, Force, Wait};
+        let at = Some(Moment(Timestamp(3_600_000)));
+        assert_eq!(ends(Wait, true, false), None);
+        assert_eq!(ends(Abort, true, false), at);
+        assert_eq!(ends(Abort, false, false), at);
+        assert_eq!(ends(Force, true, false), at);
+        assert_eq!(ends(Force, false, false), None, "no budget holds the pod");
+        assert_eq!(ends(Force, true, true), None, "it was done");
     }
 }

@@ -11,14 +11,22 @@ use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_proto::{message::Ask, phase::MachinePhase, rollout, work::Signal};
+use dormer_engine_core::Record;
+use dormer_proto::{
+    envelope,
+    id::{RunId, Seq},
+    message::Ask,
+    phase::MachinePhase,
+    rollout,
+    work::{SCHEMA, Signal},
+};
 use dormer_views::{
     actions::{END_ROLLBACK, HOLD, RESUME},
     any_run::AnyRun,
     machine::Machine,
     rollout::Rollout,
 };
-use dormer_workflows::{State, machine::Halt, rollout::TargetPayload};
+use dormer_workflows::{Dormer, State, machine::Halt, rollout::TargetPayload};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -165,14 +173,14 @@ pub(super) async fn reset(
         )
     })?;
     let run = api.found(&run_id(&workflow, &key)?).await?;
-    // The engine would drop the request. Checked here because a person waits for the answer.
-    if api.ports.records(&run.id, to, 1).await?.is_empty() || to > run.seq {
-        let error = format!("record {to} of {} is no longer stored", run.id);
-        return Err(ApiError::bad(
-            error,
-            "dormer history lists the stored records",
-        ));
-    }
+    // The engine would drop the request. Checked here because a person waits for the answer. Of a record that is not stored
+    // any more, the store has the first one behind it.
+    let stored = api.ports.records(&run.id, to, 1).await?;
+    let first = match stored.first() {
+        Some(bytes) => Some(envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?.0.run.seq),
+        None => None,
+    };
+    is_stored(&run.id, to, first, run.seq)?;
     let run = ask::ask(
         api.ports.as_ref(),
         &api.run_cache,
@@ -182,6 +190,25 @@ pub(super) async fn reset(
     )
     .await?;
     Ok(Json(api.shown(&run).await?))
+}
+
+/// Whether a run whose last record is `last` has the record `to`; `first`: the first stored one from there on.
+///
+/// # Errors
+/// It has no such record, or not any more.
+fn is_stored(run: &RunId, to: Seq, first: Option<Seq>, last: Seq) -> Result<(), ApiError> {
+    let error = match first {
+        Some(first) if first == to && to <= last => return Ok(()),
+        Some(first) if first > to && to > Seq(0) => format!(
+            "record {to} of {run} is no longer stored: of its history the records up to {} are trimmed",
+            first.0 - 1
+        ),
+        _ => format!("{run} has no record {to}: its history ends at record {last}"),
+    };
+    Err(ApiError::missing(
+        error,
+        "dormer history lists the stored records",
+    ))
 }
 
 pub(super) async fn requeue(
@@ -197,6 +224,28 @@ pub(super) async fn requeue(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::StatusCode;
+
+    /// Scripts tell a record that is not there (404, exit code 3) from wrong usage.
+    #[test]
+    fn a_reset_to_a_record_that_is_trimmed_or_still_to_come_names_no_record() {
+        let run = dormer_proto::work::machine_run("u1").expect("an id");
+        let asked = |to, first: Option<u64>| {
+            let answer = is_stored(&run, Seq(to), first.map(Seq), Seq(300));
+            answer.map_err(|refused| (refused.status(), refused.what_and_remedy().0.to_owned()))
+        };
+        assert_eq!(asked(45, Some(45)), Ok(()));
+        let trimmed = "record 3 of machine/u1 is no longer stored: of its history the records up to 44 are trimmed";
+        assert_eq!(
+            asked(3, Some(45)),
+            Err((StatusCode::NOT_FOUND, trimmed.to_owned()))
+        );
+        let none = "machine/u1 has no record 999: its history ends at record 300";
+        assert_eq!(
+            asked(999, None),
+            Err((StatusCode::NOT_FOUND, none.to_owned()))
+        );
+    }
 
     #[test]
     fn a_payload_without_predecessors_has_no_earlier_payload() {

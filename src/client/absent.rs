@@ -4,6 +4,7 @@ use super::{
     Failure,
     items::{Item, Kind, Progress},
     server::Server,
+    short_names::SHORT_MIN,
 };
 use dormer_profile::suggestion::question;
 use dormer_proto::message;
@@ -96,10 +97,19 @@ pub(super) fn machine(called: &str, names: &[&str], mut ends: Vec<String>) -> Fa
         error: format!("there is no machine {called:?}{}", question(called, all)),
         what_to_do: match ends.as_slice() {
             [] => "there are no machines yet".into(),
-            ends => format!(
-                "there are: {}; dormer get machines --all lists them, and those that are gone",
-                listed(ends)
-            ),
+            ends => {
+                // A person who types a part of a name expects that to do.
+                let part = names.iter().any(|name| name.contains(called));
+                let rule = if part {
+                    format!("of a name only its end is enough, from {SHORT_MIN} characters on; ")
+                } else {
+                    String::new()
+                };
+                format!(
+                    "{rule}there are: {}; dormer get machines --all lists them, and those that are gone",
+                    listed(ends)
+                )
+            }
         },
     }
 }
@@ -175,6 +185,14 @@ mod tests {
             machine("2k4kx", &["c-windows-a-zzzzz", "c-windows-a-2k4kt"], ends).to_string(),
             "there is no machine \"2k4kx\"; did you mean 2k4kt?\n\
              there are: 2k4kt, zzzzz; dormer get machines --all lists them, and those that are gone"
+        );
+        let ends = vec!["2k4kt".to_owned()];
+        let begin = machine("c-win", &["c-windows-a-2k4kt"], ends).to_string();
+        assert!(
+            begin.contains(
+                "\nof a name only its end is enough, from 4 characters on; there are: 2k4kt"
+            ),
+            "{begin}"
         );
         let refused = unknown_pool("widows", &["windows".into()]).expect("unknown");
         assert_eq!(

@@ -12,7 +12,7 @@ use super::{
     filter::{Filter, Selector},
     items::Kind,
     machines::{self, path_of},
-    server::{Server, segment},
+    server::{Address, Server, segment},
     terminal,
 };
 use bulk::Bulk;
@@ -38,8 +38,7 @@ fn already(action: &str, machine: &machine::Machine, user: &str, why: &str) -> O
         _ => false,
     };
     let halt = machine.halts().find(same)?;
-    let by = halt.by.as_deref().unwrap_or_default();
-    let known = why.is_empty() || by.split_once(": ").is_some_and(|(_, it)| it == why);
+    let known = why.is_empty() || halt.requester().and_then(|it| it.why) == Some(why);
     let text = format!("{}: already {}", machine.name, halt.text);
     match action {
         _ if known => Some(text),
@@ -51,8 +50,7 @@ fn already(action: &str, machine: &machine::Machine, user: &str, why: &str) -> O
 
 /// Whether the person began that halt.
 fn is_by(halt: &machine::Halt, person: &str) -> bool {
-    let by = halt.by.as_deref().unwrap_or_default();
-    by.split_once(": ").map_or(by, |(who, _)| who) == person
+    halt.requester().is_some_and(|it| it.who == person)
 }
 
 /// Arguments of an action on machines.
@@ -118,14 +116,14 @@ impl Machine {
             let message = "--against names a record of one machine: give one machine";
             return Err(Failure::Usage(message.into()));
         }
-        let mut chosen = self.chosen(&server, action).await?;
+        let (mut chosen, kept) = self.chosen(&server, action).await?;
         if chosen.is_empty() {
             if let Some(pool) = &self.of_pool {
                 absent::check_pool(&server, pool).await?;
             }
             return Err(Failure::refused(
                 "no machine matches, so nothing was done",
-                self.what_matches(&server, action).await,
+                self.what_matches(&server, action, kept).await,
             ));
         }
         let mut bulk = Bulk::new(&self.request, &server, action);
@@ -154,12 +152,22 @@ impl Machine {
         bulk.post(&chosen).await
     }
 
-    /// Remedy if no machine matches: for `--all-failed`, the codes of failed machines.
-    async fn what_matches(&self, server: &Server, action: &Action) -> String {
+    /// Remedy if no machine matches, or people keep all that do: for `--all-failed`, the codes of failed machines.
+    async fn what_matches(&self, server: &Server, action: &Action, kept: usize) -> String {
+        if kept > 0 {
+            return KEPT.into();
+        }
         let listed = server.get::<List<machine::Machine>>("/machines").await;
         let machines = listed.map_or_else(|_| Vec::new(), |it| it.items);
         if !self.all_failed {
-            return "dormer get machines lists them".into();
+            let of_pool = action.name == RETRY.name && self.selector.is_none();
+            return match of_pool {
+                true => {
+                    "no machine there has failed, and none waits for the next attempt of a step"
+                        .into()
+                }
+                false => "dormer get machines lists them".into(),
+            };
         }
         match self.code.as_deref() {
             Some(code) if late_with(&machines, code) => format!(
@@ -170,34 +178,48 @@ impl Machine {
         }
     }
 
-    /// The machines that are named, or that the arguments select.
+    /// The machines that are named, or that the arguments select; and how many of those people keep as they are, which are
+    /// left out.
     async fn chosen(
         &self,
         server: &Server,
         action: &Action,
-    ) -> Result<Vec<machine::Machine>, Failure> {
+    ) -> Result<(Vec<machine::Machine>, usize), Failure> {
         if !self.machines.is_empty() {
             let mut found = Vec::new();
             for called in &self.machines {
                 found.push(machines::machine(server, called).await?);
             }
-            return Ok(found);
+            // Two ends of a name may mean one machine.
+            let mut seen = BTreeSet::new();
+            found.retain(|it: &machine::Machine| seen.insert(it.uid.clone()));
+            return Ok((found, 0));
         }
         let List { mut items } = server.get::<List<machine::Machine>>("/machines").await?;
         let filter = Filter {
             pool: self.of_pool.clone(),
-            state: None,
             selector: self.selector.clone(),
+            ..Filter::default()
         };
         filter.check::<machine::Machine>("machines")?;
         filter.check_pool(server).await?;
         let filter = filter.for_items(&items.iter().collect::<Vec<_>>())?;
         items.retain(|it| filter.takes(it) && self.has_failed(it));
-        if action.name == RETRY.name {
-            items.retain(is_left_to_dormer);
-        }
+        let kept = match action.name == RETRY.name {
+            true => self.keep_for_retry(&mut items),
+            false => 0,
+        };
         items.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(items)
+        Ok((items, kept))
+    }
+
+    /// Leaves the machines that a retry is for and that no person keeps as they are. Returns how many of them a person keeps.
+    fn keep_for_retry(&self, items: &mut Vec<machine::Machine>) -> usize {
+        // Of a whole pool only those are meant that a retry is for.
+        items.retain(|it| self.selector.is_some() || can_be_retried(it));
+        let all = items.len();
+        items.retain(|it| is_left_to_dormer(it, &self.request.to.address));
+        all - items.len()
     }
 
     /// Whether the machine has failed, with the requested code, if the selection requires that.
@@ -209,6 +231,14 @@ impl Machine {
             .is_none_or(|wanted| code.is_some_and(|code| code::same(code, wanted)));
         !self.all_failed || machine.state == MachineState::Failed && fits
     }
+}
+
+/// Remedy if people keep all machines of a choice as they are that a retry is for.
+const KEPT: &str = "those that a retry is for are held or paused: dormer resume them first";
+
+/// Whether a retry has something to do: a step failed, or waits for its next attempt.
+fn can_be_retried(machine: &machine::Machine) -> bool {
+    machine.state == MachineState::Failed || machine.waits_for_attempt()
 }
 
 /// Whether machines show this code that have not failed.
@@ -225,14 +255,15 @@ fn late_with(machines: &[machine::Machine], code: &str) -> bool {
 
 /// Whether no person keeps the machine as it is. Of a choice by code or pool those are left out, with a word: a retry would
 /// act on them.
-fn is_left_to_dormer(machine: &machine::Machine) -> bool {
+fn is_left_to_dormer(machine: &machine::Machine, address: &Address) -> bool {
     let Some(halt) = machine.halts().find(|it| it.kind != HaltKind::Ignored) else {
         return true;
     };
     let name = &machine.name;
     terminal::warn(format_args!(
-        "{name}: left out, it is {}; dormer resume {name} ends that",
-        halt.text
+        "{name}: left out, it is {}; {} ends that",
+        halt.text,
+        address.line(&["dormer", "resume", name])
     ));
     false
 }
@@ -465,9 +496,10 @@ fn in_history(name: &str, to: u64, last: u64) -> Result<(), Failure> {
     if (1..=last).contains(&to) {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
-        "--to {to}: the history of {name} has the records 1 to {last}\ndormer history {name} shows them"
-    )))
+    Err(Failure::Absent {
+        error: format!("--to {to}: the history of {name} has the records 1 to {last}"),
+        what_to_do: format!("dormer history {name} shows them"),
+    })
 }
 
 /// Path of the run of a machine, by its name or UID, or of a pool's rollout, by `pool/POOL` or `rollout/POOL`.
@@ -481,8 +513,17 @@ pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Fail
         return Ok(run_path(&format!("rollout/{pool}")));
     }
     let called = called.strip_prefix("machine/").unwrap_or(called);
-    let machine = machines::machine(server, called).await?;
-    Ok(run_path(&machine.status.run))
+    let absent = match machines::machine(server, called).await {
+        Ok(machine) => return Ok(run_path(&machine.status.run)),
+        Err(absent @ Failure::Absent { .. }) => absent,
+        Err(failure) => return Err(failure),
+    };
+    match server.get::<Value>(&Kind::Pools.one(called)).await {
+        Ok(_) => Err(Failure::Usage(format!(
+            "{called} is a pool and no machine: its rollout is rollout/{called}"
+        ))),
+        Err(_) => Err(absent),
+    }
 }
 
 /// Path of the run with this id.
@@ -494,7 +535,7 @@ pub(super) fn run_path(run: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::machine_with;
+    use crate::samples::{machine_with, server_with};
     use dormer_views::actions::RETRY;
     use serde_json::json;
 
@@ -520,6 +561,50 @@ mod tests {
         ["win-a", "win-b"]
             .map(|name| machine_with(fields(name)))
             .into()
+    }
+
+    #[test]
+    fn a_retry_of_a_pool_is_for_those_that_failed_or_wait_for_an_attempt() {
+        let machine = |fields: serde_json::Value| machine_with(fields);
+        let task = json!({"task": "machine/u@9.0", "run": "machine/u", "name": "probe", "attempt": 3,
+            "attemptsMax": 60, "phase": "waiting", "until": "2026-11-21T07:06:00.000Z"});
+        let failed = json!({"state": "Failed", "phase": "failed", "phaseText": "failed", "failure":
+            {"code": "DiskFull", "message": "full", "phase": "probing", "phaseText": "probing"}});
+        assert!(can_be_retried(&machine(failed)));
+        assert!(can_be_retried(&machine(
+            json!({"phase": "probing", "tasks": [task]})
+        )));
+        assert!(!can_be_retried(&machine(
+            json!({"state": "Joined", "phase": "serving"})
+        )));
+    }
+
+    #[tokio::test]
+    async fn a_retry_of_a_pool_whose_failed_machines_are_held_names_the_resume() {
+        use clap::Parser as _;
+        let failed = json!({"state": "Failed", "phase": "failed", "phaseText": "failed", "failure":
+            {"code": "DiskFull", "message": "full", "phase": "probing", "phaseText": "probing"}});
+        let mut held = failed.clone();
+        held["halt"] = json!({"kind": "held", "by": "ann", "text": "held by ann"});
+        let serves = json!({"state": "Joined", "phase": "serving"});
+        for (fields, says, not) in [
+            (held, "dormer resume", "no machine there has failed"),
+            (serves, "no machine there has failed", "resume"),
+        ] {
+            let url = server_with(move |path| match path {
+                "/api/v1/machines" => json!({"items": [machine_with(fields.clone())]}),
+                _ => json!({}),
+            });
+            let url = url.await;
+            let line = ["x", "--pool", "windows", "--yes", "--server", &url];
+            let args = Line::try_parse_from(line).expect("it is taken").machine;
+            let refused = args.run(&RETRY).await.expect_err("nothing to retry");
+            let refused = refused.to_string();
+            assert!(
+                refused.contains(says) && !refused.contains(not),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
@@ -553,8 +638,8 @@ mod tests {
                     let args = Line::try_parse_from(line).expect("it is taken").machine;
                     let filter = Filter {
                         pool: args.of_pool.clone(),
-                        state: None,
                         selector: args.selector.clone(),
+                        ..Filter::default()
                     };
                     for machine in &machines {
                         let named = args.machines.contains(&machine.name);
@@ -598,6 +683,32 @@ mod tests {
         }
         let pool = a_pool("pause", "windows").to_string();
         assert!(pool.ends_with("dormer pause --pool windows"), "{pool}");
+    }
+
+    #[test]
+    fn a_person_whose_name_has_a_colon_is_named_whole() {
+        use dormer_proto::id::Timestamp;
+        let held = machine_with(
+            json!({"halt": {"kind": "held", "by": "ops: ann: a disk", "who": "ops: ann",
+            "why": "a disk", "text": "held by ops: ann: a disk", "since": "2026-11-21T07:00:00.000Z"}}),
+        );
+        let text = already("hold", &held, "ops: ann", "a disk");
+        assert_eq!(
+            text.as_deref(),
+            Some("win-1: already held by ops: ann: a disk")
+        );
+        assert_eq!(
+            already("hold", &held, "ops: bob", ""),
+            None,
+            "another person"
+        );
+        assert_eq!(already("hold", &held, "ops", ""), None, "nor this one");
+        let halt = held.halt.expect("a hold");
+        let since = halt.since.expect("a time").0.0;
+        assert_eq!(
+            halt.text_at(Timestamp(since + 3 * 3_600_000)),
+            "held by ops: ann for 3 hours: a disk"
+        );
     }
 
     #[test]

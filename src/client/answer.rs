@@ -20,6 +20,13 @@ impl<T> Answer<T> {
     pub(crate) fn raw(&self) -> &Value {
         &self.raw
     }
+
+    /// Replaces a field that the answer has, by what this build derives from several answers.
+    pub(crate) fn derive(&mut self, field: &str, value: &str) {
+        if let Some(found) = self.raw.get_mut(field) {
+            *found = value.into();
+        }
+    }
 }
 
 impl<T> Serialize for Answer<T> {

@@ -3,8 +3,9 @@
 
 use super::{
     Failure,
-    connector::{Connector, Dial, tls},
+    connector::{Connector, DialTarget, tls},
     file::unreadable,
+    forwarded_pod::{ForwardedPod, failed},
 };
 use bytes::Bytes;
 use clap::Args;
@@ -14,12 +15,9 @@ use dormer_views::{
 };
 use http_body_util::Full;
 use hyper::{Request, Response, header::AUTHORIZATION};
-use k8s_openapi::{
-    api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::{Pod, Service as Svc, ServiceAccount, ServicePort},
-    },
-    apimachinery::pkg::util::intstr::IntOrString,
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::{Pod, Service as Svc, ServiceAccount, ServicePort},
 };
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -27,7 +25,7 @@ use kube::{
     client::ConfigExt,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 
 /// Label of dormer's Service.
@@ -86,13 +84,6 @@ pub(super) struct FoundService {
     pub(super) token: Option<String>,
 }
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Failure {
-    Failure::refused(
-        format!("{what}: {why}"),
-        "check that kubectl reaches the cluster; --server URL uses a dormer elsewhere",
-    )
-}
-
 /// Finds dormer in the cluster of `target`. `asks`: whether a token is needed as well.
 ///
 /// # Errors
@@ -108,9 +99,7 @@ pub(super) async fn find(
     let (service, port) = service(&client, target.namespace.as_deref()).await?;
     let namespace = service.namespace().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let pod = pod(&pods, &service).await?;
-    let number = number(&pod, &port)?;
-    let name = pod.name_any();
+    let forward = ForwardedPod::find(pods, service.clone(), port.clone()).await?;
     let tls = match port.name.as_deref() == Some(PORTS[0]) {
         true => Some(tls(
             &format!("{}.{namespace}.svc", service.name_any()),
@@ -126,11 +115,11 @@ pub(super) async fn find(
         _ if asks => own_token(&config).await?,
         _ => None,
     };
-    let called = format!("pod {namespace}/{name}, port {number}");
+    let called = forward.to_string();
     let has_tls = tls.is_some();
     Ok(FoundService {
         connector: Connector {
-            dial: Dial::Forward(Box::new(pods), name, number),
+            dial: DialTarget::Forward(Arc::new(forward)),
             tls,
         },
         called,
@@ -220,73 +209,6 @@ fn port(service: &Svc) -> Option<ServicePort> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let named = |name: &str| ports.iter().find(|port| port.name.as_deref() == Some(name));
     PORTS.iter().find_map(|name| named(name)).cloned()
-}
-
-/// Ready pod behind the Service.
-async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
-    let selector = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.selector.clone())
-        .unwrap_or_default();
-    let labels: Vec<String> = selector
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    let listed = pods
-        .list(&ListParams::default().labels(&labels.join(",")))
-        .await;
-    let listed = listed.map_err(|why| failed("cannot list dormer's pods", why))?;
-    let ready = |pod: &Pod| {
-        let conditions = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref());
-        pod.metadata.deletion_timestamp.is_none()
-            && conditions
-                .into_iter()
-                .flatten()
-                .any(|it| it.type_ == "Ready" && it.status == "True")
-    };
-    let found = listed
-        .items
-        .into_iter()
-        .find(|pod| ready(pod) && !selector.is_empty());
-    found.ok_or_else(|| {
-        let name = service.name_any();
-        failed(
-            "dormer does not run",
-            format!("no pod behind the Service {name} is ready"),
-        )
-    })
-}
-
-/// Pod port behind the Service's port.
-fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
-    let name = match &port.target_port {
-        None => return fits(port.port),
-        Some(IntOrString::Int(number)) => return fits(*number),
-        Some(IntOrString::String(name)) => name,
-    };
-    let containers = pod
-        .spec
-        .as_ref()
-        .map(|spec| spec.containers.as_slice())
-        .unwrap_or_default();
-    let ports = containers.iter().flat_map(|it| it.ports.iter().flatten());
-    let mut named = ports
-        .filter(|it| it.name.as_ref() == Some(name))
-        .map(|it| it.container_port);
-    fits(named.next().ok_or_else(|| {
-        failed(
-            "dormer's port is not found",
-            format!("the pod has no port {name}"),
-        )
-    })?)
-}
-
-fn fits(port: i32) -> Result<u16, Failure> {
-    u16::try_from(port).map_err(|_| failed("dormer's Service has an invalid port", port))
 }
 
 /// Bearer token of the caller, from the kubeconfig, its token file, or its credential plugin. `None`: the kubeconfig

@@ -1,13 +1,12 @@
 //! Connections to dormer: TCP, or a port of its pod that the API server forwards, optionally with TLS.
 
-use super::Failure;
+use super::{Failure, forwarded_pod::ForwardedPod};
 use futures::future::BoxFuture;
 use hyper::{Uri, rt};
 use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use k8s_openapi::api::core::v1::Pod;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -33,17 +32,17 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Target of a connection.
 #[derive(Clone)]
-pub(super) enum Dial {
+pub(super) enum DialTarget {
     /// Port of a host.
     Tcp(String, u16),
     /// Port of a pod, through the API server.
-    Forward(Box<kube::Api<Pod>>, String, u16),
+    Forward(Arc<ForwardedPod>),
 }
 
 /// Connector for any number of connections.
 #[derive(Clone)]
 pub(super) struct Connector {
-    pub(super) dial: Dial,
+    pub(super) dial: DialTarget,
     /// TLS configuration, and the name that the certificate must carry.
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
 }
@@ -64,12 +63,9 @@ impl Wire {
 impl Connector {
     pub(super) async fn connect(self) -> io::Result<Wire> {
         let stream: Pin<Box<dyn Stream>> = match self.dial {
-            Dial::Tcp(host, port) => Box::pin(TcpStream::connect((host, port)).await?),
-            Dial::Forward(pods, pod, port) => {
-                let mut forwarded = pods
-                    .portforward(&pod, &[port])
-                    .await
-                    .map_err(io::Error::other)?;
+            DialTarget::Tcp(host, port) => Box::pin(TcpStream::connect((host, port)).await?),
+            DialTarget::Forward(pod) => {
+                let (mut forwarded, port) = pod.forward().await?;
                 let stream = forwarded.take_stream(port);
                 // A task of its own carries the bytes. It ends with the stream.
                 Box::pin(

@@ -10,6 +10,7 @@ use dormer_proto::id::Timestamp;
 use dormer_views::{
     explain,
     machine::{Machine, Machines},
+    problem::word_among,
     rollout::{Pool, Rollout},
     run::DeadLetter,
 };
@@ -79,47 +80,53 @@ impl Describe {
         if let Some(Described::Rollout | Described::Pool) = kind {
             let answered = server.get(&Kind::Rollouts.one(&name)).await;
             let found = absent::explained(&server, Kind::Rollouts, &name, answered).await?;
-            return self.rollout(&server, &found).await;
+            return self.rollout(&server, found).await;
         }
         match machines::answer(&server, &name).await {
-            Ok(found) => self.machine(&found),
+            Ok(found) => self.machine(&server, &found),
             Err(absent @ Failure::Absent { .. }) if kind.is_none() => {
                 let found = server.get(&Kind::Rollouts.one(&name)).await;
                 let found = found.map_err(|_| absent)?;
-                self.rollout(&server, &found).await
+                self.rollout(&server, found).await
             }
             Err(failure) => Err(failure),
         }
     }
 
-    fn machine(&self, found: &Answer<Machine>) -> Result<String, Failure> {
+    fn machine(&self, server: &Server, found: &Answer<Machine>) -> Result<String, Failure> {
         let programs = self.to.programs(found)?;
         Ok(programs.unwrap_or_else(|| {
             let mut lines = vec![machine_text(found)];
-            lines.append(&mut self.do_now(&found.view));
+            lines.append(&mut next_steps(server, &found.view));
             lines.join("\n")
         }))
     }
 
-    /// Section with the next steps, as `dormer why` has them; none for a machine that serves.
-    fn do_now(&self, machine: &Machine) -> Vec<String> {
-        let mut steps = explain::steps(machine, None);
-        self.to.reach(&mut steps);
-        do_now(&steps)
-    }
-
     /// A rollout with what its machines say of it, as `dormer get rollouts` has them.
-    async fn rollout(&self, server: &Server, found: &Answer<Rollout>) -> Result<String, Failure> {
-        if let Some(programs) = self.to.programs(found)? {
-            return Ok(programs);
-        }
+    async fn rollout(
+        &self,
+        server: &Server,
+        mut found: Answer<Rollout>,
+    ) -> Result<String, Failure> {
         let machines = server.get::<Machines>("/machines").await.ok();
         let machines = machines.as_ref().map(|it| it.items.as_slice());
+        let word = word_among(&found.view, machines.unwrap_or_default()).to_owned();
+        found.derive("state", &word);
+        if let Some(programs) = self.to.programs(&found)? {
+            return Ok(programs);
+        }
         // Who may not read pools sees the rest.
         let pool = server.get::<Pool>(&Kind::Pools.one(&found.view.pool)).await;
         let back = pool.map_or_else(|_| Vec::new(), |it| it.rollback_to);
-        Ok(rollout_text(found, machines, &back))
+        Ok(rollout_text(&found, machines, &back))
     }
+}
+
+/// Section with the next steps, as `dormer why` has them; none for a machine that serves.
+fn next_steps(server: &Server, machine: &Machine) -> Vec<String> {
+    let mut steps = explain::steps(machine, None);
+    server.address().reach(&mut steps);
+    do_now(explain::before_steps(&[machine]), &steps)
 }
 
 fn machine_text(found: &Answer<Machine>) -> String {
@@ -145,13 +152,13 @@ fn text<T: Serialize>(mut sections: Vec<Section>, found: &Answer<T>, now: Timest
     sections::text(&sections)
 }
 
-fn do_now(steps: &[explain::Step]) -> Vec<String> {
-    let lines = explain::step_lines(steps).into_iter();
-    let lines: Vec<String> = lines.map(|line| format!("  {line}")).collect();
-    match lines.is_empty() {
-        true => lines,
-        false => std::iter::once("Do now:".to_owned()).chain(lines).collect(),
+fn do_now(before: Option<String>, steps: &[explain::Step]) -> Vec<String> {
+    if steps.is_empty() {
+        return Vec::new();
     }
+    let lines = before.into_iter().chain(explain::step_lines(steps));
+    let lines = lines.map(|line| format!("  {line}"));
+    std::iter::once("Do now:".to_owned()).chain(lines).collect()
 }
 
 #[cfg(test)]
@@ -164,7 +171,10 @@ mod tests {
     fn a_machine_that_failed_is_described_with_what_to_do() {
         let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
             {"code": "AuthRejected", "message": "", "phase": "probing", "phaseText": "probing"}}));
-        let lines = do_now(&explain::steps(&failed, None));
+        let lines = do_now(
+            explain::before_steps(&[&failed]),
+            &explain::steps(&failed, None),
+        );
         assert_eq!(lines[0], "Do now:");
         assert!(
             lines.contains(&"       dormer retry win-1".to_owned()),
@@ -172,7 +182,15 @@ mod tests {
         );
         let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
         let serving = explain::steps(&machine_with(serving), None);
-        assert_eq!(do_now(&serving), Vec::<String>::new());
+        assert_eq!(do_now(None, &serving), Vec::<String>::new());
+        let probing = machine_with(json!({"phase": "probing", "phaseText": "probing"}));
+        let lines = do_now(
+            explain::before_steps(&[&probing]),
+            &explain::steps(&probing, None),
+        );
+        let first =
+            "  Nothing yet: dormer continues by itself. It counts as stuck at 07:30 UTC; then:";
+        assert_eq!(lines[1], first);
     }
 
     /// Fields of a view, as the API answers it.
@@ -259,15 +277,25 @@ mod tests {
         let more = more.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(more);
         let held = json!([halt.clone()]);
-        let mut newest =
-            json!({"retries": 2, "failingSince": AT, "setAside": held, "replacedBy": "w"});
+        let mut newest = json!({"retries": 2, "failingSince": AT, "setAside": held, "replacedBy": "w", "deleted": AT, "removed": true});
         newest["certificates"] = json!([{"use": "client", "from": AT, "until": AT}]);
         newest["hostRemarks"] = json!(["Docker"]);
+        newest["tornDown"] = json!(true);
+        newest["neighbourStop"] = json!("kubectl");
+        newest["labels"] = json!({"team": "blue"});
         let newest = newest.as_object().expect("fields").clone();
         samples.as_object_mut().expect("fields").extend(newest);
-        // The phase's text is shown, and the text of a hold says its cause; what a resume or a hold ended, or would
-        // end, is in its answer alone.
-        let for_programs = ["phase", "run", "episode", "holdCode", "ended", "wouldEnd"];
+        // The phase's text is shown, the text of a hold says its cause, and that of a refusal names the foreign Node; what a
+        // resume or a hold ended, or would end, is in its answer alone.
+        let for_programs = [
+            "phase",
+            "run",
+            "episode",
+            "holdCode",
+            "foreignNode",
+            "ended",
+            "wouldEnd",
+        ];
         let base = machine_json(json!({}));
         all_are_shown(
             &fields::<Machine>(),
@@ -288,11 +316,13 @@ mod tests {
             "gaps": [{"uid": "u", "name": "a", "owner": "s", "seq": 3, "since": AT, "waitsFor": "w"}],
             "awaited": ["a"], "turnedAway": ["a"], "paused": "ann", "held": "h", "heldCure": "c", "waitsCure": "w", "refused": "r",
             "halted": "h", "rollback": "r", "overridden": {"specPayload": "12", "by": "ann"}, "machineSets": [{"name": "s", "replicas": 2}], "waitingFor": "w",
-            "typicalTurnSeconds": 168, "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62,
+            "edited": {"program": "kubectl-edit", "at": AT, "fields": ["paused"]}, "typicalTurnSeconds": 168, "seq": 10, "enteredSeq": 8, "began": AT, "since": AT, "sinceSeconds": 62,
             "closed": AT, "quarantine": {"code": "c", "why": "w", "since": AT, "builds": ["1"]},
         });
-        // Machines and serving are the numbers for people; eroded has its sentence in waitingFor, and an expected turn is called so.
+        // Machines and serving are the numbers for people; eroded has its sentence in waitingFor, an expected turn is called so,
+        // and a wait for the end of a pause is in the pause's line.
         let for_programs = [
+            "waitsForResume",
             "members",
             "joined",
             "eroded",
@@ -308,6 +338,17 @@ mod tests {
             &base,
             described_rollout,
         );
+    }
+
+    #[test]
+    fn a_paused_rollout_is_described_with_its_pause_once() {
+        let paused = json!({"state": "Paused", "paused": "ann: a look",
+            "waitingFor": "a resume (paused by ann: a look)", "waitsForResume": true});
+        let text = described_rollout(rollout_json(paused));
+        assert_eq!(text.matches("ann: a look").count(), 1, "{text}");
+        assert!(text.contains("Paused:"), "{text}");
+        let other = json!({"state": "Paused", "paused": "ann: a look", "waitingFor": "a slot"});
+        assert!(described_rollout(rollout_json(other)).contains("Waiting for:"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl<T> Page<T> {
 /// Line of the file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Line<'a> {
+enum ExportLine<'a> {
     /// First line.
     History(Head<'a>),
     /// Each further line.
@@ -98,12 +98,12 @@ async fn lines(server: &Server, run: &str, out: &mut dyn Write) -> Result<usize,
         let path = format!("{run}/history?from={from}&limit={PAGE}&envelopes=true");
         let page: Page<Map<String, Value>> = server.get(&path).await?;
         if from == 1 {
-            put(out, &Line::History(head(&page)?))?;
+            put(out, &ExportLine::History(head(&page)?))?;
         }
         next = page.next_after(from);
         for record in &page.items {
             let run = &page.run;
-            put(out, &Line::Record(RecordLine { run, record }))?;
+            put(out, &ExportLine::Record(RecordLine { run, record }))?;
         }
         records += page.items.len();
     }
@@ -126,7 +126,7 @@ fn head<T>(page: &Page<T>) -> Result<Head<'_>, Failure> {
     })
 }
 
-fn put(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Failure> {
+fn put(out: &mut dyn Write, line: &ExportLine<'_>) -> Result<(), Failure> {
     let written = serde_json::to_string(line).map_err(io::Error::from);
     written
         .and_then(|line| writeln!(out, "{line}"))
@@ -154,9 +154,10 @@ mod tests {
         .unwrap();
         assert_eq!(page.next_after(1), None, "it would not lead on");
         let mut out = Vec::new();
-        put(&mut out, &Line::History(head(&page).unwrap())).unwrap();
-        let (run, record) = (page.run.as_str(), &page.items[0]);
-        put(&mut out, &Line::Record(RecordLine { run, record })).unwrap();
+        put(&mut out, &ExportLine::History(head(&page).unwrap())).unwrap();
+        let run = page.run.as_str();
+        let record = &page.items[0];
+        put(&mut out, &ExportLine::Record(RecordLine { run, record })).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<Value> = text
             .lines()

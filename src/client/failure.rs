@@ -82,6 +82,34 @@ impl Failure {
         }
     }
 
+    /// The same with one more sentence.
+    pub(super) fn explained(self, more: &str) -> Self {
+        let with = |text: String| match text.as_str() {
+            "" => more.to_owned(),
+            text => format!("{text}\n{more}"),
+        };
+        match self {
+            Self::Refused { error, what_to_do } => Self::Refused {
+                error,
+                what_to_do: with(what_to_do),
+            },
+            Self::Unready { error, what_to_do } => Self::Unready {
+                error,
+                what_to_do: with(what_to_do),
+            },
+            Self::Absent { error, what_to_do } => Self::Absent {
+                error,
+                what_to_do: with(what_to_do),
+            },
+            Self::Usage(text) => Self::Usage(with(text)),
+            Self::Unreachable { server, why } => Self::Unreachable {
+                server,
+                why: with(why),
+            },
+            Self::NoCluster(why) => Self::NoCluster(with(why)),
+        }
+    }
+
     /// Refusal with a remedy.
     pub fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::Refused {

@@ -2,7 +2,7 @@
 
 use super::{
     Failure, absent,
-    items::{ATTENTION, Item, machine_states},
+    items::{ATTENTION, Item, LABEL, machine_states},
     server::Server,
     short_names::one_that_ends_in,
 };
@@ -13,26 +13,36 @@ use clap::{
 use dormer_profile::suggestion::question;
 use dormer_proto::{
     code,
-    phase::{Listed, MachinePhase},
+    phase::{Listed, MachinePhase, MachineState},
 };
-use dormer_views::problem::{ROLLOUT_WORDS, Urgency};
+use dormer_views::{
+    moment::seconds,
+    problem::{ROLLOUT_WORDS, Urgency},
+};
 use std::{collections::BTreeSet, str::FromStr};
 
 /// Filter of a list.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct Filter {
     /// Only those of this pool
     #[arg(long)]
     pub(super) pool: Option<String>,
     /// Only those in this state, or in one of several (failed,slow); attention are those that are stuck, wait for a person
     /// or are slow; held, paused and ignored those that a person stopped, on-purpose those of them on which nothing
-    /// waits. Upper and lower case are one
+    /// waits. Gone also finds machines that are gone. Upper and lower case are one
     #[arg(long, value_parser = StateParser)]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
-    /// state, phase, version, node, owner, zone, template (current, outdated) and code (of the failure)
+    /// state, phase, version, node, owner, zone, template (current, outdated), code (of the failure) and label.NAME, a label
+    /// of the Machine or of its Node's template, as in label.team=blue
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
+    /// Only machines that were created at least this long ago: 90s, 15m, 2h or 7d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(super) older_than: Option<u64>,
+    /// Only machines that were created less than this long ago
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(super) younger_than: Option<u64>,
 }
 
 /// Parser of a state that offers all of them, for help and completions. Which ones the listed objects have is known only
@@ -57,6 +67,11 @@ impl TypedValueParser for StateParser {
     }
 }
 
+/// Seconds of an age.
+fn age(text: &str) -> Result<u64, String> {
+    seconds(text).ok_or_else(|| format!("{text:?} is not an age: write 90s, 15m, 2h or 7d"))
+}
+
 /// Words that are separated by commas.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
@@ -73,7 +88,7 @@ fn attention(item: &impl Item) -> impl Iterator<Item = &str> {
 }
 
 /// Every state of a machine or a rollout.
-fn names() -> Vec<&'static str> {
+pub(super) fn names() -> Vec<&'static str> {
     let mut names = machine_states();
     for state in ROLLOUT_WORDS {
         // A rollout is Paused, and a machine paused: the parser ignores the case.
@@ -87,7 +102,7 @@ fn names() -> Vec<&'static str> {
 impl Filter {
     /// Whether it takes everything.
     pub(super) fn is_empty(&self) -> bool {
-        self.pool.is_none() && self.state.is_none() && self.selector.is_none()
+        *self == Self::default()
     }
 
     pub(super) fn takes(&self, item: &impl Item) -> bool {
@@ -100,6 +115,28 @@ impl Filter {
         self.pool.as_ref().is_none_or(pool)
             && self.state.as_ref().is_none_or(|all| words(all).any(state))
             && self.selector.as_ref().is_none_or(|it| it.takes(item))
+            && self.takes_age(item)
+    }
+
+    fn takes_age(&self, item: &impl Item) -> bool {
+        let age = item.age_seconds();
+        let is = |wanted: Option<u64>, fits: fn(u64, u64) -> bool| {
+            wanted.is_none_or(|wanted| age.is_some_and(|age| fits(age, wanted)))
+        };
+        is(self.older_than, |age, least| age >= least)
+            && is(self.younger_than, |age, end| age < end)
+    }
+
+    /// Whether it asks for machines that are gone, which are listed only then.
+    pub(super) fn wants_gone(&self) -> bool {
+        let gone = |text: &str| text.eq_ignore_ascii_case(MachineState::Gone.id());
+        let terms = self.selector.iter().flat_map(|it| &it.0);
+        let mut terms =
+            terms.filter(|it| it.equal && ["state", "phase"].contains(&it.key.as_str()));
+        self.state
+            .as_deref()
+            .is_some_and(|all| words(all).any(gone))
+            || terms.any(|it| gone(&it.value))
     }
 
     /// Refuses an unknown pool.
@@ -160,6 +197,10 @@ impl Filter {
             [only] => {
                 format!("no {what} has the {key} {value}{near}\nthe only {key} now is {only}")
             }
+            there if key.starts_with(LABEL) => {
+                let listed = absent::listed(there);
+                format!("no {what} has the {key} {value}{near}\nits values now are {listed}")
+            }
             there => {
                 let listed = absent::listed(there);
                 format!("no {what} has the {key} {value}{near}\nthe {key}s now are {listed}")
@@ -181,6 +222,11 @@ impl Filter {
             return Err(Failure::Usage(format!(
                 "--selector {key}={value}: {what} have no such {key}{near}\nits values are: {}",
                 values.join(", ")
+            )));
+        }
+        if !T::HAS_AGE && self.older_than.or(self.younger_than).is_some() {
+            return Err(Failure::Usage(format!(
+                "--older-than and --younger-than are about machines: {what} have no age"
             )));
         }
         let Some(state) = &self.state else {
@@ -244,10 +290,11 @@ impl FromStr for Selector {
                 .ok_or_else(|| format!("{text:?} is neither KEY=VALUE nor KEY!=VALUE"))?;
             let equal = !key.ends_with('!');
             let key = key.trim_end_matches('!').trim();
-            if !KEYS.contains(&key) {
+            let label = key.strip_prefix(LABEL).is_some_and(|it| !it.is_empty());
+            if !label && !KEYS.contains(&key) {
                 let near = question(key, KEYS);
                 return Err(format!(
-                    "there is no key {key:?}{near}\nthe keys are: {}",
+                    "there is no key {key:?}{near}\nthe keys are: {}, {LABEL}NAME",
                     KEYS.join(", ")
                 ));
             }
@@ -288,6 +335,8 @@ impl Term {
                     .flatten()
                     .any(|it| code::same(it, &self.value))
             }
+            // As Kubernetes compares labels.
+            label if label.starts_with(LABEL) => found == self.value,
             "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
             "state" => same(&found) || item.halts().into_iter().chain(attention(item)).any(same),
             "version" => {
@@ -394,6 +443,58 @@ mod tests {
     }
 
     #[test]
+    fn a_label_is_compared_as_kubernetes_does() {
+        let machine = machine_with(json!({"labels": {"team": "Blue", "site.example/rack": "7"}}));
+        let other = machine_with(json!({"labels": {"team": "red"}}));
+        let bare = machine_with(json!({}));
+        let all = [&machine, &other, &bare];
+        let takes = |text: &str| all.map(|it| by(text).takes(it));
+        assert_eq!(takes("label.team=Blue"), [true, false, false]);
+        assert_eq!(takes("label.team=blue"), [false; 3]);
+        assert_eq!(takes("label.team!=Blue"), [false, true, true]);
+        assert_eq!(takes("label.site.example/rack=7"), [true, false, false]);
+        assert!("label.=x".parse::<Selector>().is_err());
+        let why = by("label.team=green").unmatched("machine", &all);
+        assert_eq!(
+            why.as_deref(),
+            Some("no machine has the label.team green\nits values now are Blue, red")
+        );
+        let none = by("label.tier=web").unmatched("machine", &all);
+        assert_eq!(
+            none.as_deref(),
+            Some("--selector label.tier=web: no machine has a label.tier")
+        );
+    }
+
+    #[test]
+    fn machines_are_chosen_by_age_and_what_has_none_is_refused() {
+        let created = |at: &str| {
+            machine_with(
+                json!({"created": at, "since": "2026-11-21T06:00:00.000Z", "sinceSeconds": 0}),
+            )
+        };
+        let old = created("2026-11-14T06:00:00.000Z");
+        let new = created("2026-11-21T05:00:01.000Z");
+        let older = |text| Filter {
+            older_than: Some(age(text).expect("an age")),
+            ..Filter::default()
+        };
+        let younger = |text| Filter {
+            younger_than: Some(age(text).expect("an age")),
+            ..Filter::default()
+        };
+        assert!(older("7d").takes(&old) && !older("8d").takes(&old));
+        assert!(!younger("7d").takes(&old) && younger("8d").takes(&old));
+        assert!(younger("1h").takes(&new) && !older("1h").takes(&new));
+        assert!(!older("1h").is_empty());
+        assert!(age("7").is_err() && age("a week").is_err());
+        let task = older("1h").check::<dormer_views::run::Task>("tasks");
+        assert!(task.is_err_and(|it| it.to_string().contains("tasks have no age")));
+        let machine = older("1h").check::<dormer_views::machine::Machine>("machines");
+        assert!(machine.is_ok());
+    }
+
+    #[test]
     fn a_version_may_be_given_by_a_beginning_that_only_one_has() {
         let machines = [
             "11.0.0-9fc46aca439d",
@@ -467,6 +568,25 @@ mod tests {
             "--state idel: rollouts are never in that state; did you mean Idle?\n\
              their states are: Idle, Running, Waiting, Stopped, Stuck, Enrolling, Paused, Halted"
         );
+    }
+
+    #[test]
+    fn a_filter_that_asks_for_gone_machines_finds_them() {
+        let of_state = |state: &str| Filter {
+            state: Some(state.into()),
+            ..Filter::default()
+        };
+        for filter in [
+            of_state("Gone"),
+            of_state("failed,gone"),
+            by("state=gone"),
+            by("phase=gone"),
+        ] {
+            assert!(filter.wants_gone(), "{filter:?}");
+        }
+        for filter in [of_state("Failed"), by("state!=Gone"), Filter::default()] {
+            assert!(!filter.wants_gone(), "{filter:?}");
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::{
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
-    listing::{TableForm, fitted},
+    listing::{NONE_FOUND, TableForm, fitted},
     machines,
-    output::Output,
+    output::OutputFormat,
     server::{Address, Server},
     terminal, watch,
 };
@@ -30,7 +30,8 @@ that of the Machine. Of rollouts: SERVING counts machines whose Node is in servi
 counts machines that carry the version that they should carry; MACHINES counts one that goes and the one in its place \
 once; HOLDER \
 names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
-in the queue (until one has ended: what its steps took last), and is empty while nothing is granted or a turn takes more than three times as long as usual. \
+in the queue (until one has ended: what its steps took last), and is empty while nothing is granted, a holder waits for a person, or a turn takes more than three times as long as usual. \
+Rollouts are Idle, Running, Waiting, Stopped, Stuck, Enrolling, Paused or Halted. \
 A terminal that is too narrow gets shorter names and fewer columns; a pipe gets all of them.";
 
 /// Output format of `dormer get`.
@@ -41,7 +42,7 @@ pub(crate) enum GetOutput {
     Table,
     /// A table with more columns
     Wide,
-    /// JSON, as the API answers it
+    /// JSON, as the API answers it; the state of a rollout is that of the tables
     Json,
     /// The same as YAML
     Yaml,
@@ -51,12 +52,12 @@ pub(crate) enum GetOutput {
 
 impl GetOutput {
     /// The same format of other commands. [`Self::Name`] is one of this command only.
-    fn common(self) -> Output {
+    fn common(self) -> OutputFormat {
         match self {
-            Self::Table | Self::Name => Output::Table,
-            Self::Wide => Output::Wide,
-            Self::Json => Output::Json,
-            Self::Yaml => Output::Yaml,
+            Self::Table | Self::Name => OutputFormat::Table,
+            Self::Wide => OutputFormat::Wide,
+            Self::Json => OutputFormat::Json,
+            Self::Yaml => OutputFormat::Yaml,
         }
     }
 }
@@ -152,7 +153,8 @@ impl Get {
     }
 
     fn path(&self) -> String {
-        let ended = if self.all && self.target.kind == Kind::Machines {
+        let all = self.all || self.filter.wants_gone();
+        let ended = if all && self.target.kind == Kind::Machines {
             "?all=true"
         } else {
             ""
@@ -166,6 +168,7 @@ impl Get {
             .check::<T>(self.target.kind.path().trim_start_matches('/'))?;
         if self.names.is_empty() {
             let mut listing: Listing<T> = server.get(&self.path()).await?;
+            self.add_progress(server, &mut listing.items).await;
             let views: Vec<&T> = listing.items.iter().map(|it| &it.view).collect();
             let filter = self.filter.for_items(&views)?;
             if !views.iter().any(|it| filter.takes(*it)) {
@@ -178,7 +181,7 @@ impl Get {
                     .for_each(terminal::warn);
             }
             listing.items.retain(|item| filter.takes(&item.view));
-            return self.listed(server, listing).await;
+            return self.listed(listing);
         }
         if !self.filter.is_empty() {
             let message = "names choose by themselves: give names, or --pool, --state and -l";
@@ -188,13 +191,14 @@ impl Get {
         for name in &self.names {
             items.push(self.one::<T>(server, name).await?);
         }
+        self.add_progress(server, &mut items).await;
         if let [one] = items.as_slice()
             && let Some(text) = self.programs(one)?
         {
             return Ok(text);
         }
         let lacks = Vec::new();
-        self.listed(server, Listing { items, lacks }).await
+        self.listed(Listing { items, lacks })
     }
 
     async fn one<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
@@ -248,7 +252,7 @@ impl Get {
             self.names.is_empty() || self.names.iter().any(|name| called(item, name))
         });
         listing.items.retain(|item| self.filter.takes(&item.view));
-        self.listed(server, listing).await
+        self.listed(listing)
     }
 
     /// Reads the open tasks of one machine.
@@ -260,18 +264,25 @@ impl Get {
             .await?;
         items.retain(|it| it.view.run == machine.status.run && self.filter.takes(&it.view));
         let lacks = Vec::new();
-        self.listed(server, Listing { items, lacks }).await
+        self.listed(Listing { items, lacks })
+    }
+
+    /// Adds to rollouts and pools what their machines say of them. Without a right to list machines those columns of a
+    /// rollout stay empty, and its state is the one that it has without them.
+    async fn add_progress<T: Item>(&self, server: &Server, items: &mut [Answer<T>]) {
+        if !matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
+            return;
+        }
+        let listed = server.get("/machines?all=true").await;
+        let machines = listed.map(|Machines { items, .. }| items).ok();
+        add_what_machines_say(items, machines.as_deref());
     }
 
     fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         self.output.common().for_programs(value)
     }
 
-    async fn listed<T: Item>(
-        &self,
-        server: &Server,
-        listing: Listing<T>,
-    ) -> Result<String, Failure> {
+    fn listed<T: Item>(&self, listing: Listing<T>) -> Result<String, Failure> {
         let Listing { mut items, lacks } = listing;
         match &self.sort_by {
             Some(field) => sort_by(&mut items, field)?,
@@ -285,15 +296,13 @@ impl Get {
             let lines = items.iter().map(|it| format!("{kind}/{}", it.view.name()));
             return Ok(lines.collect::<Vec<_>>().join("\n"));
         }
-        if items.is_empty() {
-            return Ok("No resources found.".into());
-        }
-        let mut shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
-        if matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
-            shown = with_progress(server, shown).await;
-        }
+        let shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
         let mut parts: Vec<String> = lacks.iter().map(MissingPrerequisite::sentence).collect();
-        parts.push(self.table(shown));
+        match shown.is_empty() {
+            // As kubectl: a script that counts lines counts none.
+            true => terminal::note(NONE_FOUND),
+            false => parts.push(self.table(shown)),
+        }
         Ok(parts.join("\n\n"))
     }
 
@@ -310,13 +319,16 @@ impl Get {
     }
 }
 
-/// Rollouts or pools with what their machines say of them. Without a right to list machines those columns of a rollout stay
-/// empty.
-async fn with_progress<T: Item>(server: &Server, shown: Vec<T>) -> Vec<T> {
-    let Ok(Machines { items, .. }) = server.get("/machines?all=true").await else {
-        return shown;
-    };
-    shown.into_iter().map(|it| it.with(&items)).collect()
+/// Gives the items what their machines say of them, if those are known: filter, table and JSON then have one state.
+fn add_what_machines_say<T: Item>(items: &mut [Answer<T>], machines: Option<&[Machine]>) {
+    for item in items {
+        if let Some(machines) = machines {
+            item.view = item.view.clone().with(machines);
+        }
+        if let Some(state) = item.view.derived_state().map(str::to_owned) {
+            item.derive("state", &state);
+        }
+    }
 }
 
 /// Order of a table: the most urgent first, then by namespace and name.
@@ -327,10 +339,16 @@ fn by_urgency<T: Item>(one: &T, other: &T) -> Ordering {
         .then_with(|| one.sort_key().cmp(&other.sort_key()))
 }
 
+/// Field with an item's name. Rollouts and pools have none: theirs is that of the pool.
+const NAME: &str = "name";
+
 /// Fields of the JSON behind headings of tables, and kubectl's word for the age.
-const SORTED_BY: [(&str, &str); 4] = [
+const SORTED_BY: [(&str, &str); 7] = [
     ("age", "created"),
     (".metadata.creationTimestamp", "created"),
+    (".metadata.name", NAME),
+    ("metadata.name", NAME),
+    ("name", NAME),
     ("waiting for", "waitingFor"),
     ("reason", "failure.code"),
 ];
@@ -346,6 +364,11 @@ fn sort_by<T>(items: &mut [Answer<T>], field: &str) -> Result<(), Failure> {
         Some((_, field)) => field,
         None if heading => small.as_str(),
         None => field,
+    };
+    let is_there = |name: &str| items.iter().any(|it| it.raw().get(name).is_some());
+    let field = match field {
+        NAME if !is_there(NAME) && is_there("pool") => "pool",
+        field => field,
     };
     let pointer: String = field
         .trim_start_matches('.')
@@ -396,7 +419,11 @@ fn compared(one: Option<&Value>, other: Option<&Value>) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{output::table, samples::machine_with};
+    use crate::{
+        output::table,
+        samples::{machine_json, machine_with, rollout_json},
+    };
+    use dormer_views::problem::ROLLOUT_WORDS;
     use serde_json::json;
 
     #[test]
@@ -416,6 +443,73 @@ mod tests {
         ] {
             assert!(row.contains(part), "{part}: {text}");
         }
+    }
+
+    /// Fields of a rollout whose state for people is `word`.
+    fn rollout_that_is(word: &str) -> Value {
+        let slot = |more: Value| {
+            let mut slot = json!({"token": 4, "holder": "u", "name": "win-1", "marked": false, "seq": 2,
+                "since": "2026-11-21T07:00:00.000Z"});
+            for (key, value) in more.as_object().expect("fields") {
+                slot[key] = value.clone();
+            }
+            json!([slot])
+        };
+        let queue = json!([{"uid": "w", "name": "win-2", "position": 1, "away": false}]);
+        match word {
+            "Running" => json!({"slots": slot(json!({}))}),
+            "Waiting" => json!({"queue": queue}),
+            "Stopped" => {
+                json!({"slots": slot(json!({"stopped": "drained by ann"})), "maxUnavailable": 1})
+            }
+            "Paused" => json!({"state": word, "paused": "ann"}),
+            "Halted" => json!({"state": word, "halted": "win-1 failed"}),
+            "Enrolling" => json!({"state": word}),
+            _ => json!({}),
+        }
+    }
+
+    #[test]
+    fn the_filter_the_table_and_json_have_one_state_of_a_rollout() {
+        for word in ROLLOUT_WORDS {
+            let failed = json!({"state": "Failed", "phase": "failed", "failure":
+                {"code": "DiskFull", "message": "", "phase": "probing", "phaseText": "probing"}});
+            let machine = machine_with(if word == "Stuck" { failed } else { json!({}) });
+            let raw = json!({"items": [rollout_json(rollout_that_is(word))]});
+            let mut listing: Listing<Progress> = serde_json::from_value(raw).expect("a list");
+            add_what_machines_say(&mut listing.items, Some(&[machine]));
+            let item = &listing.items[0];
+            assert_eq!(item.raw()["state"], word);
+            let text = table([&item.view], Progress::COLUMNS, false);
+            assert!(text.contains(word), "{word}: {text}");
+            let by_state = |state: &str| Filter {
+                state: Some(state.into()),
+                ..Filter::default()
+            };
+            let by_selector = |state: &str| Filter {
+                selector: Some(format!("state={state}").parse().expect("a selector")),
+                ..Filter::default()
+            };
+            for other in ROLLOUT_WORDS {
+                // The urgency of a halted rollout is stuck as well.
+                let both = word == "Halted" && other == "Stuck";
+                let wanted = other == word || both;
+                assert_eq!(by_state(other).takes(&item.view), wanted, "{word}: {other}");
+                assert_eq!(
+                    by_selector(other).takes(&item.view),
+                    wanted,
+                    "{word}: {other}"
+                );
+            }
+        }
+        let raw = json!({"items": [rollout_json(rollout_that_is("Running"))]});
+        let mut listing: Listing<Progress> = serde_json::from_value(raw).expect("a list");
+        add_what_machines_say(&mut listing.items, None);
+        assert_eq!(
+            listing.items[0].raw()["state"],
+            "Running",
+            "without the right to list machines"
+        );
     }
 
     #[test]
@@ -458,6 +552,15 @@ mod tests {
         sort_by(&mut ages, "AGE").unwrap();
         assert_eq!(ages[0].raw()["created"], "2026-01");
         sort_by(&mut items, "in.x").unwrap();
+        for by in [".metadata.name", "metadata.name", "NAME", "name"] {
+            let mut pools = ["b", "a"].map(|pool| answer(rollout_json(json!({"pool": pool}))));
+            sort_by(&mut pools, by).unwrap();
+            assert_eq!(pools[0].raw()["pool"], "a", "{by}");
+            let mut machines =
+                ["b", "a"].map(|name| answer(machine_json(json!({"name": name, "pool": "p"}))));
+            sort_by(&mut machines, by).unwrap();
+            assert_eq!(machines[0].raw()["name"], "a", "{by}");
+        }
         let refused = sort_by(&mut items, "colour").unwrap_err().to_string();
         assert!(refused.contains("n, t"), "{refused}");
     }

@@ -6,6 +6,7 @@ use super::{
     answer::Answer,
     export::{Page, export},
     server::Server,
+    terminal,
 };
 use clap::Args;
 use dormer_views::{
@@ -21,6 +22,7 @@ const PAGE: usize = 200;
 #[derive(Debug, Args)]
 pub struct History {
     /// The machine: its name, NAMESPACE/NAME or UID; or rollout/POOL
+    #[arg(value_name = "MACHINE|rollout/POOL")]
     machine: String,
     /// First record
     #[arg(long, default_value_t = 1, value_name = "RECORD")]
@@ -57,9 +59,10 @@ impl History {
         let shown = records.iter().map(|record| &record.view);
         let first = records.first().map_or(0, |record| record.view.seq);
         let not_stored = not_stored(first).filter(|_| first > self.from);
-        let people = || match not_stored {
-            Some(text) => format!("{text}\n{}", story(shown, self.all)),
-            None => story(shown, self.all),
+        let people = || {
+            let story = story(shown, self.all);
+            let text = not_stored.map_or_else(String::new, |text| format!("{text}\n"));
+            terminal::hung(&format!("{text}{story}"), terminal::columns(), &[])
         };
         Ok(programs.unwrap_or_else(people))
     }
@@ -125,8 +128,12 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         }
     }
     if left_out > 0 {
+        let (records, them) = match left_out {
+            1 => ("1 record is".to_owned(), "it"),
+            count => (format!("{count} records are"), "them"),
+        };
         lines.push(format!(
-            "{left_out} records are left out: confirmations between runs, and timers. --all shows them."
+            "{records} left out: confirmations and reports between runs, and timers. --all shows {them}."
         ));
     }
     if lines.is_empty() {
@@ -228,7 +235,7 @@ mod tests {
             short.contains("Halted") && short.contains("event 4") && short.contains("event 5"),
             "{short}"
         );
-        assert!(short.ends_with("--all shows them."), "{short}");
+        assert!(short.ends_with("--all shows it."), "{short}");
         let whole = story(&records, true);
         assert!(
             (1..=5).all(|seq| whole.contains(&format!("event {seq}"))),

@@ -10,13 +10,10 @@ use clap::{
     ValueEnum,
     builder::{EnumValueParser, PossibleValue, TypedValueParser},
 };
-use dormer_proto::{
-    id::Timestamp,
-    phase::{Listed, MachinePhase, MachineState},
-};
+use dormer_proto::phase::{Listed, MachinePhase, MachineState};
 use dormer_views::{
     machine::{HaltKind, Machine, MachineKind},
-    moment::{Moment, span},
+    moment::span,
     numbers::Numbers,
     problem::{self, Urgency, problem},
     rollout::{Pool, Rollout},
@@ -75,7 +72,7 @@ pub(super) const ATTENTION: &str = "attention";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Machines
-    #[value(aliases = ["machine", "m"])]
+    #[value(aliases = ["machine", "m", "windowsmachine", "windowsmachines"])]
     Machines,
     /// Runs of every workflow
     #[value(aliases = ["run"])]
@@ -87,7 +84,7 @@ pub(crate) enum Kind {
     #[value(aliases = ["task"])]
     Tasks,
     /// Pools
-    #[value(aliases = ["pool"])]
+    #[value(aliases = ["pool", "windowspool", "windowspools"])]
     Pools,
     /// Quarantined runs, which engines leave alone until they are released
     #[value(aliases = ["quarantined"])]
@@ -149,9 +146,11 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     const COLUMNS: &'static [Column<Self>];
     /// Headings of columns that are left out on a narrow terminal, in that order. The last column is the most
     /// important.
-    const SPARED: &'static [&'static str] = &[];
+    const DROPPED_WHEN_NARROW: &'static [&'static str] = &[];
     /// Characters that are to be left for the last column; columns are left out for them.
-    const LAST_MIN: usize = 48;
+    const LAST_COLUMN_CHARS_MIN: usize = 48;
+    /// Whether such items have an age, by which `--older-than` and `--younger-than` choose.
+    const HAS_AGE: bool = false;
 
     fn pool(&self) -> Option<&str> {
         None
@@ -159,6 +158,11 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
 
     /// Id of the item's state, for `--state`.
     fn state(&self) -> Option<&str> {
+        None
+    }
+
+    /// Its state for people, where the server's answer has another one: JSON has that of the table.
+    fn derived_state(&self) -> Option<&str> {
         None
     }
 
@@ -182,6 +186,11 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
 
     /// How urgently it needs attention.
     fn urgency(&self) -> Option<Urgency> {
+        None
+    }
+
+    /// For how long it has been there, in seconds. `None`: such items have no age ([`Self::HAS_AGE`]).
+    fn age_seconds(&self) -> Option<u64> {
         None
     }
 
@@ -242,18 +251,12 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     }
 }
 
+/// Beginning of a selector's key that names a label: `label.team`.
+pub(super) const LABEL: &str = "label.";
 /// Value of `template` for a machine that was made from an earlier template of its MachineSet.
 const OUTDATED: &str = "outdated";
 /// Value of `template` for every other machine.
 const CURRENT: &str = "current";
-
-/// Age of a machine: since the creation of its Machine or, if that is unknown, since dormer's first record.
-fn age(machine: &Machine) -> String {
-    let status = &machine.status;
-    let Moment(Timestamp(since)) = status.since;
-    let Moment(Timestamp(from)) = machine.created.unwrap_or(status.began);
-    span(status.since_seconds + since.saturating_sub(from) / 1_000)
-}
 
 /// Whether a machine equals the template of its MachineSet.
 fn template_text(machine: &Machine) -> &'static str {
@@ -270,7 +273,7 @@ impl Item for Machine {
         Column::new("STATE", |it| it.state.to_string()),
         Column::new("PHASE", |it| it.phase_text.clone()),
         Column::new("SINCE", |it| span(it.status.since_seconds)),
-        Column::new("AGE", age),
+        Column::new("AGE", |it| span(it.age_seconds())),
         Column::new("VERSION", |it| optional(&it.version)),
         Column::new("REASON", |it| optional(&problem::in_short(it))),
         Column::wide("WAITING FOR", |it| optional(&it.waiting_for)),
@@ -285,7 +288,8 @@ impl Item for Machine {
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
     ];
-    const SPARED: &'static [&'static str] = &["AGE", "VERSION", "PHASE"];
+    const DROPPED_WHEN_NARROW: &'static [&'static str] = &["AGE", "VERSION", "PHASE"];
+    const HAS_AGE: bool = true;
 
     fn pool(&self) -> Option<&str> {
         Some(&self.pool)
@@ -317,12 +321,19 @@ impl Item for Machine {
         problem(self).map(|it| it.urgency)
     }
 
+    fn age_seconds(&self) -> Option<u64> {
+        Some(self.age_seconds())
+    }
+
     fn shown_code(&self) -> Option<String> {
         let failed = self.failure.as_ref().map(|it| it.code.clone());
         failed.or_else(|| problem(self).map(|it| it.shown))
     }
 
     fn field(&self, key: &str) -> Option<String> {
+        if let Some(label) = key.strip_prefix(LABEL) {
+            return self.labels.get(label).cloned();
+        }
         Some(match key {
             "name" => self.name.clone(),
             "kind" => return self.kind.as_ref().map(ToString::to_string),
@@ -370,7 +381,7 @@ impl Item for Run {
     ];
 
     fn state(&self) -> Option<&str> {
-        Some(&self.state)
+        Some(self.state_word())
     }
 
     fn name(&self) -> String {
@@ -385,24 +396,27 @@ impl Item for Run {
 
 /// A rollout, with what its machines say of it.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Rollout")]
 pub(super) struct Progress {
-    #[serde(flatten)]
     rollout: Rollout,
     /// Numbers of its machines; zero without them.
-    #[serde(skip)]
     pub(super) numbers: Numbers,
     /// Time until the queue is empty, in seconds.
-    #[serde(skip)]
     pub(super) left: Option<u64>,
+    /// The same for people.
+    left_text: Option<String>,
     /// Its state in a word.
-    #[serde(skip)]
     pub(super) word: String,
     /// Machines that are not updated because people, or a label, keep them as they are.
-    #[serde(skip)]
     kept: Option<String>,
     /// Names of its machines, with shorter ones.
-    #[serde(skip)]
     short: Vec<(String, String)>,
+}
+
+impl From<Rollout> for Progress {
+    fn from(rollout: Rollout) -> Self {
+        Self::of(rollout, &[])
+    }
 }
 
 impl Progress {
@@ -414,7 +428,8 @@ impl Progress {
         let names = names.into_iter().map(str::to_owned);
         Self {
             numbers: Numbers::of_pool(machines, &rollout.pool),
-            left: problem::seconds_left(&rollout),
+            left: problem::seconds_left(&rollout, machines),
+            left_text: problem::time_left(&rollout, machines),
             word: problem::word_among(&rollout, machines).to_owned(),
             short: names.zip(short).collect(),
             kept: kept(machines, &rollout.pool),
@@ -473,7 +488,7 @@ impl Item for Progress {
         }),
         Column::new("HOLDER", |it| it.rollout.unavailable_machines().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
-        Column::new("TIME LEFT", |it| optional(&problem::time_left(&it.rollout))),
+        Column::new("TIME LEFT", |it| optional(&it.left_text)),
         Column::new("WAITING FOR", |it| {
             let still = problem::stands_still(&it.rollout);
             let still = still.or_else(|| it.rollout.waiting_for.clone());
@@ -484,7 +499,7 @@ impl Item for Progress {
         Column::wide("SINCE", |it| span(it.rollout.status.since_seconds)),
     ];
 
-    const SPARED: &'static [&'static str] = &[
+    const DROPPED_WHEN_NARROW: &'static [&'static str] = &[
         "FAILED",
         "SERVING",
         "UNAVAILABLE",
@@ -494,13 +509,17 @@ impl Item for Progress {
         "TIME LEFT",
         "UPDATED",
     ];
-    const LAST_MIN: usize = 32;
+    const LAST_COLUMN_CHARS_MIN: usize = 32;
 
     fn pool(&self) -> Option<&str> {
         Some(&self.rollout.pool)
     }
 
     fn state(&self) -> Option<&str> {
+        Some(&self.word)
+    }
+
+    fn derived_state(&self) -> Option<&str> {
         Some(&self.word)
     }
 
@@ -637,6 +656,17 @@ mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_run_is_chosen_by_the_word_that_its_row_shows() {
+        let run: Run = serde_json::from_value(json!({"run": "rollout/windows", "seq": 9, "enteredSeq": 7,
+            "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 61,
+            "workflow": "rollout", "name": "windows", "state": "Open", "state_text": "Idle", "tasks": 0}))
+        .expect("a run");
+        let column = Run::COLUMNS.iter().find(|it| it.heading == "STATE");
+        assert_eq!((column.expect("a column").cell)(&run), "Idle");
+        assert_eq!(run.state(), Some("Idle"));
+    }
 
     #[test]
     fn unavailable_machines_and_the_state_are_named() {

@@ -3,6 +3,7 @@
 mod absent;
 mod action_commands;
 mod answer;
+mod change_line;
 mod cluster;
 mod connector;
 mod console;
@@ -12,6 +13,7 @@ mod export;
 mod failure;
 pub mod file;
 mod filter;
+mod forwarded_pod;
 mod get;
 mod history;
 mod items;
@@ -19,6 +21,7 @@ mod listing;
 mod logs;
 mod machines;
 mod names;
+mod outage;
 pub mod output;
 mod plan;
 pub mod plugin;
@@ -43,10 +46,10 @@ pub use short_names::one_that_ends_in;
 use clap::{Args, Subcommand};
 use dormer_views::{
     actions::{self, Action},
-    explain::Step,
+    machine::Machine,
 };
 use futures::future::LocalBoxFuture;
-use output::Output;
+use output::OutputFormat;
 use serde::Serialize;
 use server::Server;
 use std::process::ExitCode;
@@ -168,7 +171,7 @@ pub enum ApiCommand {
 pub(crate) struct ServerArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
     #[command(flatten)]
     address: server::Address,
 }
@@ -178,23 +181,29 @@ impl ServerArgs {
         Ok(self.address.server())
     }
 
-    /// As [`server::Address::reach`].
-    pub(crate) fn reach<'a>(&self, steps: impl IntoIterator<Item = &'a mut Step>) {
-        self.address.reach(steps);
-    }
-
     /// Text of `value` for programs. `None`: the output is for people.
     pub(crate) fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         self.output.for_programs(value)
     }
 
     pub(crate) fn is_for_people(&self) -> bool {
-        matches!(self.output, Output::Table | Output::Wide)
+        matches!(self.output, OutputFormat::Table | OutputFormat::Wide)
     }
 
     pub(crate) fn wide(&self) -> bool {
-        self.output == Output::Wide
+        self.output == OutputFormat::Wide
     }
+}
+
+/// Table of machines as `dormer get machines` prints it, for the terminal's width.
+#[must_use]
+pub fn machines_table(machines: Vec<Machine>) -> String {
+    let form = listing::TableForm {
+        wide: false,
+        namespaces: false,
+        columns: terminal::columns(),
+    };
+    listing::fitted(machines, form).join("\n")
 }
 
 /// Runs a command, prints its answer, and returns the exit code.

@@ -2,9 +2,13 @@
 
 use super::{
     items::{Item, NAMESPACE},
-    output::{columns_without, table},
+    output::{columns_without, table_of_widths},
     terminal::{self, Style},
 };
+use std::collections::BTreeMap;
+
+/// What a person reads in place of an empty table.
+pub(super) const NONE_FOUND: &str = "No resources found.";
 
 /// How a table is written.
 #[derive(Debug, Clone, Copy)]
@@ -17,20 +21,69 @@ pub(super) struct TableForm {
     pub(super) columns: Option<usize>,
 }
 
+/// How a table was laid out, so that its columns stay where they are when it is drawn again.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Widths of the columns, in characters by their headings.
+    widths: BTreeMap<&'static str, u16>,
+    /// Columns of the terminal.
+    columns: Option<usize>,
+    /// Number of columns that are left out. `None`: the terminal was wide enough.
+    spared: Option<usize>,
+}
+
 /// Lines of the table, the headings first. In a narrow terminal names are shortened first, then the less important columns
 /// are left out, and lines are cut last.
-pub(super) fn fitted<T: Item>(mut shown: Vec<T>, form: TableForm) -> Vec<String> {
+pub(super) fn fitted<T: Item>(shown: Vec<T>, form: TableForm) -> Vec<String> {
+    fitted_as_before(shown, form, &mut Layout::default())
+}
+
+/// The same, with columns that do not become narrower than those of the table before.
+pub(super) fn fitted_as_before<T: Item>(
+    mut shown: Vec<T>,
+    form: TableForm,
+    before: &mut Layout,
+) -> Vec<String> {
     let columns = form.columns;
-    let mut text = plain(&shown, form, &[]);
-    if let Some(columns) = columns.filter(|_| !form.wide)
-        && text.lines().any(|line| line.chars().count() > columns)
-    {
-        shown = T::shortened(shown);
-        text = (0..=T::SPARED.len())
-            .map(|count| plain(&shown, form, &T::SPARED[..count]))
-            .find(|text| last_column_at(text) + T::LAST_MIN <= columns)
-            .unwrap_or_else(|| plain(&shown, form, T::SPARED));
+    if before.columns != columns {
+        *before = Layout {
+            columns,
+            ..Layout::default()
+        };
     }
+    let mut text = plain(&shown, form, &[], &before.widths);
+    let mut spared = 0;
+    if let Some(columns) = columns.filter(|_| !form.wide)
+        && (before.spared.is_some() || text.lines().any(|line| line.chars().count() > columns))
+    {
+        let first = before.spared.unwrap_or_else(|| {
+            // The names are shorter from here on.
+            before.widths.clear();
+            0
+        });
+        shown = T::shortened(shown);
+        let draw = |count: usize| {
+            plain(
+                &shown,
+                form,
+                &T::DROPPED_WHEN_NARROW[..count],
+                &before.widths,
+            )
+        };
+        let mut drawn = (first..=T::DROPPED_WHEN_NARROW.len()).map(|count| (count, draw(count)));
+        (spared, text) = drawn
+            .find(|(_, text)| last_column_at(text) + T::LAST_COLUMN_CHARS_MIN <= columns)
+            .unwrap_or_else(|| {
+                (
+                    T::DROPPED_WHEN_NARROW.len(),
+                    draw(T::DROPPED_WHEN_NARROW.len()),
+                )
+            });
+        before.spared = Some(spared);
+    }
+    let kept = columns_without(T::COLUMNS, &T::DROPPED_WHEN_NARROW[..spared]);
+    let headings = kept.iter().filter(|it| form.wide || !it.wide);
+    before.widths = widths(&text, headings.map(|it| it.heading));
     let coloured = terminal::coloured();
     let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
     let lines = text.lines().zip(styles).map(|(line, style)| {
@@ -40,8 +93,14 @@ pub(super) fn fitted<T: Item>(mut shown: Vec<T>, form: TableForm) -> Vec<String>
     lines.collect()
 }
 
-fn plain<T: Item>(shown: &[T], form: TableForm, spared: &[&str]) -> String {
-    let text = table(shown, &columns_without(T::COLUMNS, spared), form.wide);
+fn plain<T: Item>(
+    shown: &[T],
+    form: TableForm,
+    spared: &[&str],
+    least: &BTreeMap<&'static str, u16>,
+) -> String {
+    let columns = columns_without(T::COLUMNS, spared);
+    let text = table_of_widths(shown, &columns, form.wide, least);
     if !form.namespaces || form.wide {
         return text;
     }
@@ -53,6 +112,27 @@ fn plain<T: Item>(shown: &[T], form: TableForm, spared: &[&str]) -> String {
     let lines = cells.zip(text.lines());
     let lines = lines.map(|(cell, line)| format!("{cell:width$}{line}"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Widths of a table's columns but the last one, which ends the lines.
+fn widths(text: &str, headings: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, u16> {
+    let line = text.lines().next().unwrap_or_default();
+    let mut widths = BTreeMap::new();
+    let mut before: Option<(&'static str, usize)> = None;
+    let mut from = 0;
+    for heading in headings {
+        let Some(at) = line.get(from..).and_then(|rest| rest.find(heading)) else {
+            continue;
+        };
+        let at = from + at;
+        if let Some((name, begins)) = before {
+            let width = (at - begins).saturating_sub(2);
+            widths.insert(name, u16::try_from(width).unwrap_or(u16::MAX));
+        }
+        before = Some((heading, at));
+        from = at + heading.len();
+    }
+    widths
 }
 
 /// Where the last column of a table begins.
@@ -92,6 +172,28 @@ mod tests {
             wide.contains("VERSION") && wide.contains("us-east-1a-9dg4j"),
             "{wide}"
         );
+    }
+
+    /// A table that is redrawn does not move its columns at each change.
+    #[test]
+    fn columns_stay_where_they_are_when_the_table_is_drawn_again() {
+        let form = |columns| TableForm {
+            wide: false,
+            namespaces: false,
+            columns: Some(columns),
+        };
+        let states = ["Unprovisioned", "Joined"];
+        for columns in [240, 80] {
+            let mut layout = Layout::default();
+            let drawn = states.map(|state| {
+                let machine = machine_with(json!({"name": "demo-windows-worker-us-east-1a-9dg4j",
+                    "state": state, "version": "11.0.0-9fc46aca439d"}));
+                fitted_as_before(vec![machine], form(columns), &mut layout).join("\n")
+            });
+            let headings = drawn.clone().map(|it| it.lines().next().map(str::to_owned));
+            assert_eq!(headings[0], headings[1], "{columns}: {drawn:?}");
+            assert!(drawn[1].contains("Joined"), "{drawn:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! process has the latest of those in memory, with secrets removed.
 
 use super::{
-    Failure, ServerArgs, action_commands::run_of, answer::Answer, server::Server, terminal,
+    Failure, ServerArgs, action_commands::run_of, answer::Answer, outage::Outage, server::Server,
+    terminal,
 };
 use clap::Args;
 use dormer_profile::suggestion::question;
@@ -23,6 +24,8 @@ use std::{collections::BTreeSet, time::Duration};
 /// Note below attempts without any remote command.
 const NO_COMMANDS: &str = "No remote commands are kept, and no connection or upload that failed: dormer has the latest of \
 them in memory, and received none since it started. The lines above say how each attempt ended.";
+/// Begins of lines that are not broken: a remote command and its output, which one copies.
+const WHOLE: [&str; 2] = ["$ ", "| "];
 /// Poll interval of open attempts.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Default number of printed attempts.
@@ -48,16 +51,16 @@ pub struct Logs {
 
 /// Output line: text for people, and the same as JSON for programs.
 #[derive(Debug)]
-struct Line {
+struct LogLine {
     text: String,
-    entry: Entry,
+    entry: LogEntry,
     /// Remote commands, each in several lines.
     commands: Vec<String>,
 }
 
 /// Attempt in the form for programs.
 #[derive(Debug, Serialize)]
-struct Entry {
+struct LogEntry {
     /// `SEQ.ORDINAL`: the task within its run.
     task: String,
     name: String,
@@ -73,10 +76,10 @@ struct Entry {
     commands: Vec<Answer<RemoteCommand>>,
 }
 
-impl Line {
+impl LogLine {
     /// Adds the attempt's remote commands, chosen from `all` of the machine.
     fn with_commands(mut self, all: &[Answer<RemoteCommand>], now: Timestamp) -> Self {
-        let Entry { task, attempt, .. } = &self.entry;
+        let LogEntry { task, attempt, .. } = &self.entry;
         let ours = |it: &&Answer<RemoteCommand>| {
             id_in_run(&it.view.task) == task && it.view.attempt == *attempt
         };
@@ -111,11 +114,11 @@ impl Logs {
         }
         let left_out = lines.len().saturating_sub(self.limit);
         lines.drain(..left_out);
-        let entries: Vec<&Entry> = lines.iter().map(|line| &line.entry).collect();
+        let entries: Vec<&LogEntry> = lines.iter().map(|line| &line.entry).collect();
         if let Some(text) = self.to.programs(&entries)? {
             return Ok(text);
         }
-        let text_of = |line: &Line| [vec![line.text.clone()], line.commands.clone()].concat();
+        let text_of = |line: &LogLine| [vec![line.text.clone()], line.commands.clone()].concat();
         let texts: Vec<String> = lines.iter().flat_map(text_of).collect();
         let mut text: Vec<&str> = texts.iter().map(String::as_str).collect();
         if text.is_empty() {
@@ -128,11 +131,15 @@ impl Logs {
         if !lines.is_empty() && lines.iter().all(|it| it.commands.is_empty()) {
             text.extend(["", NO_COMMANDS]);
         }
-        Ok(text.join("\n"))
+        Ok(terminal::hung(
+            &text.join("\n"),
+            terminal::columns(),
+            &WHOLE,
+        ))
     }
 
     /// Attempts of the selected tasks, oldest first.
-    async fn lines(&self, server: &Server, run: &str) -> Result<Vec<Line>, Failure> {
+    async fn lines(&self, server: &Server, run: &str) -> Result<Vec<LogLine>, Failure> {
         let Timeline { now, episodes, .. } = server.get(&format!("{run}/timeline")).await?;
         let open = open_tasks(server, run).await?;
         let commands = commands(server, run).await;
@@ -142,7 +149,7 @@ impl Logs {
         }
         let wanted = tasks.into_iter().filter(|task| self.wants(task));
         let attempts = wanted.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
-        let mut lines: Vec<Line> = attempts
+        let mut lines: Vec<LogLine> = attempts
             .map(|(task, attempt)| {
                 let line = line(task, attempt, now, &open);
                 line.with_commands(&commands, Timestamp(now))
@@ -173,6 +180,24 @@ impl Logs {
             .is_none_or(|wanted| id_in_run(wanted) == task.id || wanted == &task.name)
     }
 
+    /// As [`Logs::lines`], from a server that may be starting again meanwhile.
+    async fn answered(&self, server: &Server, run: &str) -> Result<Vec<LogLine>, Failure> {
+        let mut outage: Option<Outage> = None;
+        loop {
+            let failure = match self.lines(server, run).await {
+                Ok(lines) => return Ok(lines),
+                Err(failure) => failure,
+            };
+            let begins = outage.is_none();
+            let outage = outage.get_or_insert_with(Outage::new);
+            outage.endure(failure)?;
+            if begins {
+                terminal::warn("the server does not answer; asking again");
+            }
+            outage.pause().await;
+        }
+    }
+
     /// Prints each attempt when it ends, and an open one whenever it has progressed.
     async fn follow(&self, server: &Server, run: &str) -> Result<String, Failure> {
         let mut printed: BTreeSet<String> = BTreeSet::new();
@@ -184,7 +209,7 @@ impl Logs {
             printed.extend(line.commands);
         }
         loop {
-            for line in self.lines(server, run).await? {
+            for line in self.answered(server, run).await? {
                 let programs = self.to.programs(&line.entry)?;
                 let mut texts = Vec::new();
                 if printed.insert(line.mark()) {
@@ -198,7 +223,8 @@ impl Logs {
                     );
                 }
                 for text in texts {
-                    if terminal::say(&text).is_err() {
+                    let columns = terminal::columns().filter(|_| self.to.is_for_people());
+                    if terminal::say(&terminal::hung(&text, columns, &WHOLE)).is_err() {
                         return Ok(String::new());
                     }
                 }
@@ -268,7 +294,7 @@ fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").replace(steers, " ")
 }
 
-fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
+fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> LogLine {
     let over = it.to.is_some();
     let ours =
         |open: &&run::Task| !over && open.id_in_run() == task.id && open.attempt == it.attempt;
@@ -294,9 +320,9 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
     let clock = from.clock_seconds(Timestamp(now));
     let Task { id, name, .. } = task;
     let attempt = it.attempt;
-    Line {
+    LogLine {
         text: format!("{clock}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
-        entry: Entry {
+        entry: LogEntry {
             task: id.clone(),
             name: name.clone(),
             attempt,
@@ -337,19 +363,53 @@ mod tests {
         }
     }
 
+    #[derive(Debug, clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        logs: Logs,
+    }
+
+    fn logs(arguments: &[&str]) -> Logs {
+        use clap::Parser as _;
+        let arguments = ["logs", "win-1"].iter().chain(arguments);
+        Command::try_parse_from(arguments).expect("a command").logs
+    }
+
+    #[tokio::test]
+    async fn a_server_that_starts_again_is_asked_again() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0");
+        let listener = listener.await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let body = json!({"run": "rollout/windows", "now": 1, "firstRecord": 1, "episodes": []})
+            .to_string();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let serving = tokio::spawn(async move {
+            // The old process ends without an answer.
+            for answer in ["", answer.as_str()] {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut request = [0; 4_096];
+                let _ = stream.read(&mut request).await.expect("a request");
+                stream.write_all(answer.as_bytes()).await.expect("sent");
+            }
+        });
+        let server = Server::at(&url).expect("a server");
+        let lines = logs(&["-f"])
+            .answered(&server, "/runs/rollout/windows")
+            .await;
+        assert!(lines.is_ok_and(|it| it.is_empty()));
+        serving.await.expect("it has answered");
+    }
+
     #[test]
     fn a_task_that_the_machine_never_had_is_refused_with_those_that_it_had() {
-        #[derive(Debug, clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            logs: Logs,
-        }
         let absent = |arguments: &[&str]| {
-            use clap::Parser as _;
-            let arguments = ["logs", "win-1"].iter().chain(arguments);
-            let logs = Command::try_parse_from(arguments).expect("a command").logs;
             let known = task(failed());
-            logs.absent(&[&known]).map(|it| it.to_string())
+            let refused = logs(arguments).absent(&[&known]);
+            refused.map(|it| it.to_string())
         };
         assert_eq!(
             absent(&["--task", "converge-hots"]).as_deref(),

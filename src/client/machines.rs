@@ -30,7 +30,7 @@ pub(super) async fn answer(server: &Server, called: &str) -> Result<Answer<Machi
     let names: Vec<&str> = items.iter().map(|it| it.view.name.as_str()).collect();
     let unknown = absent::machine(called, &names, short_names(&names));
     let views: Vec<&Machine> = items.iter().map(|it| &it.view).collect();
-    let found = match called_otherwise(&views, called) {
+    let found = match find_by_other_name(&views, called) {
         Called::One(at) => Some(at),
         Called::Several(why) => return Err(Failure::Usage(why)),
         Called::None => None,
@@ -51,7 +51,7 @@ enum Called {
 }
 
 /// Place among `all` of the machine with that end of a name, else with that Node or address.
-fn called_otherwise(all: &[&Machine], called: &str) -> Called {
+fn find_by_other_name(all: &[&Machine], called: &str) -> Called {
     let short = |it: &&Machine| called.len() >= SHORT_MIN && is_short_for(called, &it.name);
     let node = called
         .split_once('/')
@@ -182,16 +182,20 @@ mod tests {
             ("win-9", 2),
             ("9h5gh", 1),
         ] {
-            assert_eq!(called_otherwise(&all, called), Called::One(at), "{called}");
+            assert_eq!(
+                find_by_other_name(&all, called),
+                Called::One(at),
+                "{called}"
+            );
         }
         for called in ["8g4fg", "10.0.0.9"] {
-            let Called::Several(why) = called_otherwise(&all, called) else {
+            let Called::Several(why) = find_by_other_name(&all, called) else {
                 panic!("two are called {called}");
             };
             assert!(why.contains("c-win-b-8g4fg"), "{why}");
         }
         for called in ["10.0.0.8", "10.0.0", "ip-10-0-0-8", "", "4fg"] {
-            assert_eq!(called_otherwise(&all, called), Called::None, "{called}");
+            assert_eq!(find_by_other_name(&all, called), Called::None, "{called}");
         }
     }
 

@@ -2,25 +2,25 @@
 
 use super::{Failure, terminal::clean};
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets::NOTHING};
 use serde::Serialize;
-use std::fmt::Display;
+use std::{collections::BTreeMap, fmt::Display};
 
-/// Output format.
+/// Form of an answer, and its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     /// A table for people
     #[default]
     Table,
     /// A table with more columns
     Wide,
-    /// JSON, as the API answers it
+    /// JSON, as the API answers it; the state of a rollout is that of the tables
     Json,
     /// The same as YAML
     Yaml,
 }
 
-impl Output {
+impl OutputFormat {
     /// Text of `value` for programs. `None`: the format is for people.
     ///
     /// # Errors
@@ -81,6 +81,16 @@ pub fn table<'a, T: 'a>(
     columns: &[Column<T>],
     wide: bool,
 ) -> String {
+    table_of_widths(items, columns, wide, &BTreeMap::new())
+}
+
+/// The same, with columns at least as wide as `least` says, in characters by their headings.
+pub(crate) fn table_of_widths<'a, T: 'a>(
+    items: impl IntoIterator<Item = &'a T>,
+    columns: &[Column<T>],
+    wide: bool,
+    least: &BTreeMap<&'static str, u16>,
+) -> String {
     let shown: Vec<&Column<T>> = columns
         .iter()
         .filter(|column| wide || !column.wide)
@@ -91,6 +101,12 @@ pub fn table<'a, T: 'a>(
     table.set_header(shown.iter().map(|column| column.heading));
     for item in items {
         table.add_row(shown.iter().map(|column| one_line(&(column.cell)(item))));
+    }
+    for (column, of) in table.column_iter_mut().zip(&shown) {
+        if let Some(width) = least.get(of.heading) {
+            // A cell has a blank at both ends.
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width + 2)));
+        }
     }
     let lines = table.to_string();
     lines

@@ -6,8 +6,10 @@ use crate::{
     answer::Answer,
     file::read,
     machines,
-    output::{Column, optional, table},
+    output::{Column, columns_without, optional, table},
     server::{Server, segment},
+    short_names::short_names,
+    terminal,
 };
 use clap::Args;
 use dormer_profile::{layers::LAYER_BYTES_MAX, payload::MANIFEST_FILE};
@@ -40,6 +42,44 @@ const COLUMNS: &[Column<MachinePlan>] = &[
     Column::new("NOT ALLOWED", |it| optional(&it.not_allowed)),
     Column::new("UNKNOWN", |it| optional(&it.unknown)),
 ];
+
+/// Columns that a narrow terminal does without, in that order, after those that have no value.
+const DROPPED_WHEN_NARROW: [&str; 4] = ["CLASS", "FROM", "EXPECTED", "TO"];
+
+/// A line for each machine. In a terminal of so many `columns` names are shortened first, then columns are left out, and lines
+/// are cut last.
+fn rows(machines: &[&MachinePlan], wide: bool, columns: Option<usize>) -> String {
+    let text = table(machines.iter().copied(), COLUMNS, wide);
+    let fits = |text: &str, most| text.lines().all(|line| line.chars().count() <= most);
+    let Some(most) = columns.filter(|most| !wide && !fits(&text, *most)) else {
+        return text;
+    };
+    let names: Vec<&str> = machines.iter().map(|it| it.name.as_str()).collect();
+    let renamed = machines.iter().zip(short_names(&names));
+    let shown: Vec<MachinePlan> = renamed
+        .map(|(machine, name)| MachinePlan {
+            name,
+            ..(*machine).clone()
+        })
+        .collect();
+    let is_empty = |column: &&Column<MachinePlan>| {
+        shown
+            .iter()
+            .all(|machine| (column.cell)(machine).is_empty())
+    };
+    let empty = COLUMNS.iter().filter(is_empty).map(|it| it.heading);
+    let mut spared: Vec<&str> = empty.collect();
+    let mut text = table(&shown, &columns_without(COLUMNS, &spared), false);
+    for heading in DROPPED_WHEN_NARROW {
+        if fits(&text, most) {
+            break;
+        }
+        spared.push(heading);
+        text = table(&shown, &columns_without(COLUMNS, &spared), false);
+    }
+    let lines = text.lines().map(|line| terminal::cut(line, most));
+    lines.collect::<Vec<_>>().join("\n")
+}
 
 /// Arguments of `dormer plan`.
 #[derive(Debug, Args)]
@@ -156,7 +196,7 @@ fn of_one(name: &str, machines: &[MachinePlan], wide: bool) -> String {
         format!("Nothing would change on {name}: its Machine is being deleted.")
     } else if machines.iter().any(changing) {
         let all: Vec<&MachinePlan> = machines.iter().collect();
-        table(machines, COLUMNS, wide) + &changes(&all, true) + &steps(&all)
+        rows(&all, wide, terminal::columns()) + &changes(&all, true) + &steps(&all)
     } else {
         format!("Nothing would change on {name}.")
     };
@@ -194,7 +234,7 @@ fn table_of(machines: &[MachinePlan], wide: bool) -> String {
             machines_text(staying.len())
         );
     }
-    let mut text = table(rest.iter().copied(), COLUMNS, wide);
+    let mut text = rows(&rest, wide, terminal::columns());
     text += &changes(&rest, wide);
     text += &steps(&rest);
     if !staying.is_empty() {
@@ -339,6 +379,23 @@ mod tests {
             steps: steps.collect(),
             ..MachinePlan::default()
         }
+    }
+
+    #[test]
+    fn a_plan_in_eighty_columns_says_how_each_machine_changes() {
+        let name = "demo-x7k2p-windows-worker-us-east-1a-9dg4j";
+        let mut plan = machine(name, [Some(300), Some(61_000)]);
+        plan.from = Some("11.0.0-c29571b262a5".into());
+        plan.to = Some("11.1.0-152c25738385".into());
+        let narrow = rows(&[&plan], false, Some(80));
+        let how = "with the lease: drained, and stays drained";
+        assert!(narrow.contains("9dg4j") && narrow.contains(how), "{narrow}");
+        assert!(!narrow.contains("NOT ALLOWED"), "{narrow}");
+        assert!(
+            narrow.lines().all(|line| line.chars().count() <= 80),
+            "{narrow}"
+        );
+        assert!(rows(&[&plan], false, None).contains(name));
     }
 
     #[test]

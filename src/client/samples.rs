@@ -44,3 +44,27 @@ pub(super) fn rollout_json(fields: Value) -> Value {
 pub(super) fn rollout_with(fields: Value) -> Rollout {
     serde_json::from_value(rollout_json(fields)).expect("a rollout")
 }
+
+/// A server that answers each request for a path with this JSON, and its address.
+pub(super) async fn server_with(answer: impl Fn(&str) -> Value + Send + 'static) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut request = [0; 4_096];
+            let length = stream.read(&mut request).await.expect("a request");
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let body = answer(path).to_string();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.expect("sent");
+        }
+    });
+    format!("http://{address}")
+}

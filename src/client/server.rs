@@ -3,23 +3,28 @@
 use super::{
     Failure,
     cluster::{self, ClusterTarget},
-    connector::{Connector, Dial, tls},
+    connector::{Connector, DialTarget, tls},
 };
 use crate::plugin;
 use bytes::Bytes;
 use clap::Args;
 pub use dormer_views::address::segment;
-use dormer_views::{explain::Step, secret::Secret};
+use dormer_views::{address::KUBECONFIG_HEADER, explain::Step, secret::Secret};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
-    Method, Request, StatusCode, Uri,
+    HeaderMap, Method, Request, StatusCode, Uri,
     body::Incoming,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
+    http::response::Parts,
 };
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
 use tokio::sync::OnceCell;
 
 /// Time limit of an answer. It is longer than the server's own wait for an engine.
@@ -65,12 +70,17 @@ pub struct Address {
     ca_file: Option<PathBuf>,
     #[command(flatten)]
     target: ClusterTarget,
+    /// Kubeconfig of the server's cluster, as a server on this computer named it.
+    #[arg(skip)]
+    kubeconfig_of_server: Option<String>,
 }
 
 /// Client of one server. It resolves the connection at the first request.
 pub struct Server {
     address: Address,
     ready: OnceCell<Ready>,
+    /// Kubeconfig of its cluster, as an answer named it.
+    kubeconfig: OnceLock<String>,
 }
 
 /// Resolved connection to a server.
@@ -98,6 +108,10 @@ const NO_TOKEN: &str = "your kubeconfig has no bearer token, and a client certif
 pass through a forwarded port: give --as-account NAMESPACE/NAME to use a short-lived token of \
 that service account, or --token-file";
 
+/// Meaning of `-n`.
+const NAMESPACE_MEANS: &str = "-n names the namespace in which dormer itself runs in a cluster. Leave it out with --server. \
+dormer lists the machines of all namespaces; -l namespace=NAME chooses one.";
+
 /// The flags that have a value, each with it.
 fn given<const N: usize>(flags: [(&str, Option<String>); N]) -> Vec<String> {
     let given = flags.into_iter();
@@ -111,6 +125,7 @@ impl Address {
         Server {
             address: self.clone(),
             ready: OnceCell::new(),
+            kubeconfig: OnceLock::new(),
         }
     }
 
@@ -119,19 +134,31 @@ impl Address {
         self.reach_as(plugin::is_plugin(), steps);
     }
 
+    /// Command of dormer's for this address, as a line to copy.
+    pub(crate) fn line(&self, argv: &[&str]) -> String {
+        let mut step = Step::of_command(argv);
+        self.reach([&mut step]);
+        step.line().unwrap_or_default()
+    }
+
     fn reach_as<'a>(&self, plugin: bool, steps: impl IntoIterator<Item = &'a mut Step>) {
         let target = &self.target;
         let kubeconfig = target
             .kubeconfig
             .as_ref()
             .map(|it| it.display().to_string());
-        let cluster = [
-            ("--kubeconfig", kubeconfig),
-            ("--context", target.context.clone()),
-        ];
-        let cluster = given(cluster);
+        let context = target.context.clone();
+        let of_server = self.kubeconfig_of_server.clone();
+        let of_server = of_server.filter(|_| !target.named());
         let mut flags = given([("--server", self.server.clone())]);
-        flags.extend_from_slice(&cluster);
+        flags.extend(given([
+            ("--kubeconfig", kubeconfig.clone()),
+            ("--context", context.clone()),
+        ]));
+        let cluster = given([
+            ("--kubeconfig", kubeconfig.or(of_server)),
+            ("--context", context),
+        ]);
         flags.extend(given([
             ("--namespace", target.namespace.clone()),
             ("--as-account", target.as_account.clone()),
@@ -163,16 +190,27 @@ impl Address {
         let variable = std::env::var(SERVER).ok().filter(|url| !url.is_empty());
         match self.route(variable, plugin::is_plugin())? {
             Some(url) => self.at(&url),
-            None => self.in_cluster().await,
+            None => self
+                .in_cluster()
+                .await
+                .map_err(|failure| self.with_meaning_of_namespace(failure)),
+        }
+    }
+
+    /// The failure to find a dormer in a cluster, with what `-n` means: kubectl's users give it to name machines.
+    fn with_meaning_of_namespace(&self, failure: Failure) -> Failure {
+        match self.target.namespace {
+            Some(_) => failure.explained(NAMESPACE_MEANS),
+            None => failure,
         }
     }
 
     /// URL of the server, or `None` for the dormer in a cluster. A flag overrides the `variable`.
     fn route(&self, variable: Option<String>, plugin: bool) -> Result<Option<String>, Failure> {
         match (&self.server, self.target.named()) {
-            (Some(_), true) => Err(Failure::Usage(
+            (Some(_), true) => Err(self.with_meaning_of_namespace(Failure::Usage(
                 "give either --server or a cluster (--kubeconfig, --context, -n, --as-account), not both".into(),
-            )),
+            ))),
             (Some(url), false) => Ok(Some(url.clone())),
             (None, true) => Ok(None),
             (None, false) if plugin => Ok(variable),
@@ -225,7 +263,7 @@ impl Address {
             ));
         }
         let connector = Connector {
-            dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)),
+            dial: DialTarget::Tcp(bare, parsed.port_u16().unwrap_or(port)),
             tls,
         };
         let client = Client::builder(TokioExecutor::new()).build(connector);
@@ -244,6 +282,7 @@ impl Address {
 
 /// Whether a host is this computer.
 fn is_here(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     let address = host.parse::<std::net::IpAddr>();
     host.eq_ignore_ascii_case("localhost")
         || address.is_ok_and(|it| it.to_canonical().is_loopback())
@@ -293,6 +332,26 @@ impl Server {
         self.ready.get_or_try_init(|| self.address.ready()).await
     }
 
+    /// Address with what the answers said about the server's cluster, for suggested commands.
+    pub(crate) fn address(&self) -> Address {
+        Address {
+            kubeconfig_of_server: self.kubeconfig.get().cloned(),
+            ..self.address.clone()
+        }
+    }
+
+    /// Remembers the kubeconfig that an answer names. A server elsewhere has other files, and could name one here that
+    /// runs a program.
+    fn learn(&self, ready: &Ready, headers: &HeaderMap) {
+        let path = headers.get(KUBECONFIG_HEADER);
+        let path = path.and_then(|path| path.to_str().ok());
+        let here = ready.forwarded.is_none() && is_here(&ready.host);
+        let is_ours = |path: &&str| Path::new(path).is_absolute() && Path::new(path).is_file();
+        if let Some(path) = path.filter(|path| here && is_ours(path)) {
+            let _ = self.kubeconfig.set(path.to_owned());
+        }
+    }
+
     /// Gets `path` under the API.
     ///
     /// # Errors
@@ -324,10 +383,12 @@ impl Server {
         let ready = self.ready().await?;
         let request = ready.request(method, path, "application/json", body)?;
         let answered = tokio::time::timeout(ANSWER_MAX, ready.exchange(request)).await;
-        let (status, body) = match answered {
+        let (parts, body) = match answered {
             Ok(answer) => answer?,
             Err(_) => return Err(ready.unreachable("no answer within 60 s")),
         };
+        self.learn(ready, &parts.headers);
+        let status = parts.status;
         if !status.is_success() {
             return Err(ready.refusal(status, &body));
         }
@@ -377,21 +438,16 @@ impl Ready {
         Ok(request)
     }
 
-    async fn exchange(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes), Failure> {
         let answer = self
             .client
             .request(request)
             .await
             .map_err(|why| self.unreachable(why))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|why| self.unreachable(why))?;
-        Ok((status, body.to_bytes()))
+        Ok((parts, body.to_bytes()))
     }
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
@@ -417,23 +473,27 @@ impl Ready {
     }
 
     fn unreachable(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
-        let why = why.into();
-        // The outer errors only say that something failed. The innermost names the cause.
-        let mut innermost: &dyn std::error::Error = why.as_ref();
-        while let Some(source) = innermost.source() {
-            innermost = source;
-        }
-        let mut text = innermost.to_string();
-        let tls = innermost.downcast_ref::<rustls::Error>();
-        if let Some(rustls::Error::InvalidMessage(_)) = tls {
-            // What answers does not speak TLS.
-            text =
-                "the port speaks no TLS; if it is dormer's, use http:// instead of https://".into();
-        }
         Failure::Unreachable {
             server: self.called.clone(),
-            why: text,
+            why: cause_of(why.into().as_ref()),
         }
+    }
+}
+
+/// Cause of a connection's failure. The outer errors only say that something failed; the innermost names the cause.
+fn cause_of(why: &(dyn std::error::Error + 'static)) -> String {
+    let mut innermost = why;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    // An error of IO passes over the error that it wraps, and names that one's source as its own.
+    let wrapped = innermost.downcast_ref::<std::io::Error>();
+    let wrapped = wrapped.and_then(|it| it.get_ref()?.downcast_ref::<rustls::Error>());
+    match wrapped.or_else(|| innermost.downcast_ref()) {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "the port speaks no TLS; if it is dormer's, it speaks http there: use http:// instead of https://".to_owned()
+        }
+        _ => innermost.to_string(),
     }
 }
 
@@ -452,6 +512,20 @@ fn read<T: DeserializeOwned>(called: &str, body: &[u8]) -> Result<T, Failure> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_port_without_tls_differs_from_one_that_does_not_answer() {
+        let tls = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        for error in [
+            Box::new(std::io::Error::other(tls.clone())) as Box<dyn std::error::Error>,
+            Box::new(tls),
+        ] {
+            let text = cause_of(error.as_ref());
+            assert!(text.contains("it speaks http there"), "{text}");
+        }
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(!cause_of(&refused).contains("http"));
+    }
 
     #[test]
     fn a_suggested_command_goes_to_the_dormer_that_was_asked() {
@@ -493,10 +567,65 @@ mod tests {
             "kubectl --context east get csr",
             "dormer's namespace is no namespace of the object"
         );
+        let address = Address {
+            server: Some("http://h:7081".into()),
+            ..Address::default()
+        };
+        assert_eq!(
+            address.line(&["dormer", "reset", "win-1", "--to", "6"]),
+            "dormer reset win-1 --to 6 --server http://h:7081"
+        );
         let recreate = json!({"say": "Replace it", "argv": ["dormer", "recreate", "win-1"]});
         let mut step: Step = serde_json::from_value(recreate).expect("a step");
         Address::default().reach_as(true, [&mut step]);
         assert!(step.takes_away(), "{:?}", step.line());
+    }
+
+    /// Answers one request with `response`, and returns the address.
+    async fn answering(response: String) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0");
+        let listener = listener.await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut request = [0; 4_096];
+            let _ = stream.read(&mut request).await.expect("a request");
+            stream.write_all(response.as_bytes()).await.expect("sent");
+        });
+        format!("http://{address}")
+    }
+
+    #[tokio::test]
+    async fn commands_of_kubectl_go_to_the_cluster_that_a_dormer_here_names() {
+        let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let csr = json!({"say": "See", "argv": ["kubectl", "get", "csr"]});
+        for (named, expected) in [
+            (here, format!("kubectl --kubeconfig {here} get csr")),
+            ("/no/file", "kubectl get csr".to_owned()),
+            ("Cargo.toml", "kubectl get csr".to_owned()),
+        ] {
+            let url = answering(format!(
+                "HTTP/1.1 200 OK\r\n{KUBECONFIG_HEADER}: {named}\r\ncontent-length: 2\r\n\r\n{{}}"
+            ));
+            let server = Server::at(&url.await).expect("a server");
+            let _: Value = server.get("/machines").await.expect("an answer");
+            let mut step: Step = serde_json::from_value(csr.clone()).expect("a step");
+            server.address().reach_as(false, [&mut step]);
+            assert_eq!(step.line(), Some(expected), "{named}");
+        }
+        let mut step: Step = serde_json::from_value(csr).expect("a step");
+        let address = Address {
+            kubeconfig_of_server: Some(here.to_owned()),
+            target: ClusterTarget {
+                context: Some("east".into()),
+                ..ClusterTarget::default()
+            },
+            ..Address::default()
+        };
+        address.reach_as(false, [&mut step]);
+        let line = step.line();
+        assert_eq!(line.as_deref(), Some("kubectl --context east get csr"));
     }
 
     #[test]
@@ -549,6 +678,16 @@ mod tests {
         }
         let both = with(Some("http://x"), &in_namespace).route(None, false);
         assert!(both.is_err_and(|it| it.to_string().contains("not both")));
+        // Users of kubectl mean the machines' namespace.
+        let by_namespace = with(Some("http://x"), &in_namespace).route(None, false);
+        let said = by_namespace.expect_err("two addresses").to_string();
+        assert!(said.contains("-l namespace=NAME"), "{said}");
+        let nowhere = with(None, &in_namespace);
+        let said = nowhere.with_meaning_of_namespace(Failure::NoCluster("refused".into()));
+        assert!(said.to_string().contains("-l namespace=NAME"), "{said}");
+        let said =
+            with(None, &none).with_meaning_of_namespace(Failure::NoCluster("refused".into()));
+        assert!(!said.to_string().contains("-l namespace"), "{said}");
     }
 
     #[test]

@@ -4,11 +4,11 @@
 use super::{
     Failure, absent,
     items::{Progress, holders},
-    output::Output,
+    outage::STARTS_WITHIN,
+    output::OutputFormat,
     server::{Address, Server},
     server_clock,
     terminal::{self, Style},
-    watch::STARTS_WITHIN,
 };
 use clap::Args;
 use dormer_proto::{
@@ -50,7 +50,7 @@ pub struct Status {
     watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
     #[command(flatten)]
     address: Address,
 }
@@ -118,6 +118,8 @@ struct RolloutLine<'a> {
     updated: Option<u64>,
     holders: Vec<&'a str>,
     queue: usize,
+    /// Machines that will be in the queue if their hosts differ from what is desired.
+    to_compare: usize,
     stands_still: Option<String>,
     waiting_for: Option<&'a str>,
     seconds_left: Option<u64>,
@@ -199,7 +201,7 @@ impl Status {
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
         let findings = server.get::<List<Finding>>("/findings").await;
         Ok(StatusAnswers {
-            address: self.address.clone(),
+            address: server.address(),
             only_pool: self.pool.clone(),
             machines,
             lacks,
@@ -250,6 +252,7 @@ impl StatusAnswers {
                 updated: Some(progress.numbers.updated),
                 holders: rollout.holders().map(|it| it.name.as_str()).collect(),
                 queue: rollout.queue.len(),
+                to_compare: self.to_compare(rollout),
                 stands_still: problem::stands_still(rollout),
                 waiting_for: rollout.waiting_for.as_deref(),
                 seconds_left: progress.left,
@@ -301,11 +304,16 @@ impl StatusAnswers {
 
     /// Findings about the cluster around, each with its cure.
     fn found_in_the_cluster(&self, lines: &mut Vec<String>, coloured: bool) {
-        if self.findings.is_empty() {
+        // Earlier templates have a section of their own.
+        let findings = self.findings.iter();
+        let findings: Vec<_> = findings
+            .filter(|it| it.code != "TemplateOutdated")
+            .collect();
+        if findings.is_empty() {
             return;
         }
         section(lines, "CLUSTER", Style::Attention, coloured);
-        for found in self.findings.iter().take(CAUSES_MAX) {
+        for found in findings.iter().take(CAUSES_MAX) {
             let Finding {
                 code,
                 severity,
@@ -316,9 +324,9 @@ impl StatusAnswers {
             lines.push(format!("  {severity} {object}: {message} ({code})"));
             lines.push(format!("    {what_to_do}"));
         }
-        let more = self.findings.len().saturating_sub(CAUSES_MAX);
+        let more = findings.len().saturating_sub(CAUSES_MAX);
         if more > 0 {
-            lines.push(format!("  and {more} more: dormer preflight --cluster"));
+            lines.push(format!("  and {more} more: dormer status -o json"));
         }
     }
 
@@ -520,15 +528,15 @@ impl StatusAnswers {
                 lines.push(format!("    and {more} more"));
             }
         }
-        for step in self.steps(group) {
+        let steps = self.steps(group);
+        let before = explain::before_steps(&group.machines).filter(|_| !steps.is_empty());
+        lines.extend(before.map(|text| format!("    {text}")));
+        for step in steps {
+            let say = step.say.trim_end_matches('.');
             match step.line() {
-                // Its condition belongs to it.
-                Some(line) if step.takes_away() => {
-                    lines.push(format!("    {}:", step.say.trim_end_matches('.')));
-                    lines.push(format!("      {line}"));
-                }
-                Some(line) => lines.push(format!("      {line}")),
-                None => lines.push(format!("    {}.", step.say.trim_end_matches('.'))),
+                Some(line) if say.is_empty() => lines.push(format!("      {line}")),
+                Some(line) => lines.extend([format!("    {say}:"), format!("      {line}")]),
+                None => lines.push(format!("    {say}.")),
             }
         }
     }
@@ -548,6 +556,10 @@ impl StatusAnswers {
         if !rollout.queue.is_empty() {
             numbers.push(format!("{} in the queue", rollout.queue.len()));
         }
+        match self.to_compare(rollout) {
+            0 => {}
+            count => numbers.push(format!("{count} not compared yet")),
+        }
         if let Some(left) = progress.left {
             let left = span(left);
             numbers.push(match rollout.typical_turn_expected {
@@ -566,7 +578,9 @@ impl StatusAnswers {
             let verb = if holding == 1 { "holds" } else { "hold" };
             format!("    {} {verb} the lease", holders(rollout))
         });
+        // Who paused it stands among the stopped rollouts.
         let waits = rollout.waiting_for.as_ref();
+        let waits = waits.filter(|_| rollout.paused.is_none());
         let waits = waits.map(|what| format!("    The next grant waits for {what}"));
         let back = rollout.direction();
         let back = back.map(|text| format!("    It is {text}"));
@@ -576,12 +590,31 @@ impl StatusAnswers {
             .collect()
     }
 
+    /// How many machines serve with another version than the desired one, and are not in the queue yet, since their hosts
+    /// are compared first. At the start of a rollout that is each one for a while.
+    fn to_compare(&self, rollout: &Rollout) -> usize {
+        let queued = |uid: &String| rollout.queue.iter().any(|it| it.uid == *uid);
+        let ours = self.machines.iter().filter(|it| it.pool == rollout.pool);
+        let served = ours.filter(|it| it.served && it.phase == MachinePhase::Serving);
+        let outdated = served.filter(|it| it.desired_version.is_some() && !it.is_updated());
+        let free = outdated.filter(|it| it.halt.is_none() && !queued(&it.uid) && !self.holds(it));
+        free.count()
+    }
+
+    /// Whether its rollout has granted it the lease.
+    fn holds(&self, machine: &Machine) -> bool {
+        let rollout = self.rollout_of(machine);
+        rollout.is_some_and(|it| it.holders().any(|slot| slot.holder == machine.uid))
+    }
+
     /// Machines that change without trouble, by phase.
     fn changing(&self) -> Vec<String> {
         let mut phases: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
         for machine in &self.machines {
             let serving = machine.phase == MachinePhase::Serving;
-            if !serving && problem::problem(machine).is_none() {
+            // It has been granted, and its own run is about to know.
+            let granted = machine.phase == MachinePhase::LeaseWait && self.holds(machine);
+            if !serving && !granted && problem::problem(machine).is_none() {
                 let names = phases.entry(&machine.phase_text).or_default();
                 names.push(machine);
             }
@@ -613,7 +646,7 @@ fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool)
 /// How long the first machine has had the trouble, if that is known.
 fn for_long(group: &Group<'_>) -> String {
     let text = |seconds| format!(" (for {})", span(seconds));
-    group.seconds().map_or_else(String::new, text)
+    group.seconds_beside().map_or_else(String::new, text)
 }
 
 fn machines_text(count: usize) -> String {
@@ -686,6 +719,17 @@ mod tests {
     }
 
     #[test]
+    fn how_long_a_machine_is_held_is_said_once() {
+        let mut held = serving("win-a", "v2");
+        held["halt"] = json!({"kind": "held", "by": "ann: a disk", "text": "held by ann: a disk",
+            "since": "2026-11-21T07:00:00.000Z"});
+        let text = found(&[held], json!({})).lines(usize::MAX, false);
+        let line = text.lines().find(|line| line.contains("held by ann"));
+        let line = line.expect("a line");
+        assert_eq!(line.matches(" for ").count(), 1, "{line}");
+    }
+
+    #[test]
     fn a_command_for_a_group_is_for_the_pool_that_was_asked_for() {
         let denied = |name: &str| failed(name, "AccessDenied");
         let mut screen = found(&[denied("win-a"), denied("win-b")], json!({}));
@@ -731,6 +775,12 @@ mod tests {
         assert!(!text.contains(well), "{text}");
         let for_programs = serde_json::to_value(answers.screen()).expect("JSON");
         assert_eq!(for_programs["findings"][0]["code"], "startup-timeout");
+        answers.findings[0].code = "TemplateOutdated".into();
+        let text = answers.lines(usize::MAX, false);
+        assert!(
+            !text.contains("CLUSTER"),
+            "it has a section of its own: {text}"
+        );
     }
 
     #[test]
@@ -749,11 +799,12 @@ mod tests {
                 "  2 machines: access denied: No right (AccessDenied) (for 22m)",
                 "    win-a, win-b",
                 "    Make the SSH user an administrator of the host.",
+                "    Then continue:",
                 "      dormer retry --all-failed --code AccessDenied",
                 "",
                 "IN PROGRESS",
                 "  1 of 3 machines serve",
-                "  Rollout windows is Stuck: 0 of 3 updated, 1 of 1 unavailable",
+                "  Rollout windows is Stuck: 0 of 3 updated, 1 of 1 unavailable, 1 not compared yet",
                 "",
                 "VERSIONS",
                 "  v1: carried by 1 machine, desired on 0",
@@ -794,7 +845,7 @@ mod tests {
                 "marked": false, "seq": 20, "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
         let text = found(&machines, rollout).lines(usize::MAX, false);
         for line in [
-            "  Rollout windows is Running: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
+            "  Rollout windows is Running: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue, 1 not compared yet",
             "    demo-x7k2p-windows-worker-us-east-1a-vn94g holds the lease",
             "    The next grant waits for a slot: at most 1 machine may be unavailable",
             "  v1: carried by 2 machines (1 being deleted), desired on 0",
@@ -807,6 +858,25 @@ mod tests {
         assert!(short.clone().count() > 0);
         assert!(
             short.clone().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_machine_that_holds_the_lease_does_not_wait_for_it() {
+        let waits = |name: &str| {
+            let mut machine = serving(name, "v1");
+            machine["uid"] = json!(format!("uid-{name}"));
+            machine["phase"] = json!("lease-wait");
+            machine["phaseText"] = json!("waiting for the lease");
+            machine
+        };
+        let holder = json!({"slots": [{"token": 5, "holder": "uid-win-a", "name": "win-a", "marked": false,
+            "seq": 20, "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
+        let text = found(&[waits("win-a"), waits("win-b")], holder).lines(usize::MAX, false);
+        assert!(text.contains("win-a holds the lease"), "{text}");
+        assert!(
+            text.contains("\n  waiting for the lease: win-b\n"),
             "{text}"
         );
     }
@@ -847,6 +917,15 @@ mod tests {
     }
 
     #[test]
+    fn a_paused_rollout_says_once_who_paused_it() {
+        let rollout = json!({"state": "Paused", "paused": "ann: a look", "maxUnavailable": 1,
+            "waitingFor": "a resume (paused by ann: a look)"});
+        let text = found(&[serving("win-a", "v2")], rollout).lines(usize::MAX, false);
+        assert_eq!(text.matches("paused by ann").count(), 1, "{text}");
+        assert!(!text.contains("The next grant waits"), "{text}");
+    }
+
+    #[test]
     fn a_rollout_in_quarantine_is_a_stopped_one() {
         let quarantine = json!({"code": "RecordForged", "why": "its MAC is wrong", "builds": ["a"],
             "since": "2026-11-22T10:00:00Z"});
@@ -869,6 +948,23 @@ mod tests {
             text.starts_with("REFUSED SETTINGS\n  Pool windows: payload: there is no payload"),
             "{text}"
         );
+    }
+
+    /// `dormer why` says the same of both machines.
+    #[test]
+    fn a_machine_that_continues_by_itself_differs_from_one_that_a_budget_keeps() {
+        let slow = json!({"name": "win-a", "state": "Provisioned", "phase": "probing", "phaseText": "probing",
+            "sinceSeconds": 1_000});
+        let text = found(&[slow], json!({})).lines(usize::MAX, false);
+        let waits = "\n    Nothing yet: dormer continues by itself. It counts as stuck at 07:30 UTC; then:\n    Check that";
+        assert!(text.contains(waits), "{text}");
+        let blocker = json!({"pod": "shop/cart-7", "why": "no", "budgets": ["cart"]});
+        let kept = json!({"name": "win-a", "state": "Draining", "phase": "evicting", "phaseText": "evicting",
+            "sinceSeconds": 312, "drain": {"evicted": 0, "left": 1, "force": false, "blockers": [blocker]}});
+        let text = found(&[kept], json!({})).lines(usize::MAX, false);
+        assert!(!text.contains("by itself"), "{text}");
+        let see = "\n    See what holds the pod:\n      kubectl -n shop describe pdb cart\n";
+        assert!(text.contains(see), "{text}");
     }
 
     #[test]

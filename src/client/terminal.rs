@@ -67,6 +67,11 @@ pub fn warn(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Writes a remark to standard error, in the words of kubectl and without dormer's name.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", clean(text, false));
+}
+
 /// Writes a question to standard error, on which the answer follows.
 pub(super) fn ask(question: &str) {
     let mut out = io::stderr();
@@ -196,6 +201,35 @@ pub(super) fn wrap(line: &str, columns: usize, indent: &str) -> String {
     lines.join("\n")
 }
 
+/// Lines broken for a terminal of so many `columns`, each at its own indent. Lines that begin with `whole` are not broken.
+pub(super) fn hung(text: &str, columns: Option<usize>, whole: &[&str]) -> String {
+    let Some(columns) = columns else {
+        return text.to_owned();
+    };
+    let lines = text.lines().map(|line| {
+        let begin = line.trim_start();
+        if whole.iter().any(|it| begin.starts_with(it)) {
+            return line.to_owned();
+        }
+        let indent = line.len() - begin.len();
+        // What follows is deeper than what begins there.
+        wrap(line, columns, &" ".repeat(indent + 2))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the locale has more characters than ASCII: not the one that is called C or POSIX.
+pub(super) fn more_than_ascii() -> bool {
+    let variables = ["LC_ALL", "LC_CTYPE", "LANG"];
+    is_more_than_ascii(variables.map(|name| std::env::var(name).ok()))
+}
+
+/// The first variable that is set counts.
+fn is_more_than_ascii(variables: [Option<String>; 3]) -> bool {
+    let mut set = variables.into_iter().flatten().filter(|it| !it.is_empty());
+    set.next().is_none_or(|it| it != "C" && it != "POSIX")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +243,27 @@ mod tests {
         assert_eq!(wrap("  short", 20, ""), "  short");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abc", 4), "abc");
+    }
+
+    #[test]
+    fn a_long_line_keeps_its_indent_and_a_command_is_whole() {
+        let text = "    12  one two\n        three four five\n      $ a command that is long";
+        assert_eq!(
+            hung(text, Some(18), &["$ "]),
+            "    12  one two\n        three four\n          five\n      $ a command that is long"
+        );
+        assert_eq!(hung(text, None, &[]), text);
+    }
+
+    #[test]
+    fn the_locale_c_has_ascii_alone() {
+        let locale = |all: &str, ctype: &str, lang: &str| {
+            is_more_than_ascii([all, ctype, lang].map(|it| Some(it.to_owned())))
+        };
+        assert!(!locale("C", "", "en_US.UTF-8"));
+        assert!(!locale("", "", "POSIX"));
+        assert!(locale("", "C.UTF-8", "C"));
+        assert!(is_more_than_ascii([None, None, None]), "not said");
     }
 
     #[test]

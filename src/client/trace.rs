@@ -28,6 +28,7 @@ const ALIKE_MAX: usize = 6;
 #[derive(Debug, Args)]
 pub struct Trace {
     /// The machine: its name, NAMESPACE/NAME, or its UID
+    #[arg(value_name = "MACHINE|rollout/POOL")]
     machine: String,
     /// First record of the episode [default: the latest episode]
     #[arg(long, value_name = "RECORD", conflicts_with = "all")]
@@ -38,7 +39,7 @@ pub struct Trace {
     /// Width of the bars, in cells [default: 40, and less where the terminal is narrow]
     #[arg(long, value_parser = clap::value_parser!(u16).range(10..=400))]
     width: Option<u16>,
-    /// Draw with ASCII characters only
+    /// Draw with ASCII characters only, as in the locales C and POSIX
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
@@ -62,7 +63,10 @@ impl Trace {
         let chosen = self.chosen(&episodes)?;
         let columns = terminal::columns();
         let width = self.width.unwrap_or_else(|| bars_in(columns));
-        let pen = Pen::new(usize::from(width), self.ascii);
+        let pen = Pen::new(
+            usize::from(width),
+            self.ascii || !terminal::more_than_ascii(),
+        );
         let drawn: Vec<String> = chosen
             .iter()
             .map(|it| draw(it, now, &pen, columns))
@@ -94,7 +98,7 @@ impl Trace {
         found.map(|episode| vec![episode]).ok_or_else(|| {
             let begun: Vec<String> = episodes
                 .iter()
-                .map(|it| format!("{} ({})", it.seq, it.kind))
+                .map(|it| format!("{} ({})", it.seq, it.purpose()))
                 .collect();
             let begun = if begun.is_empty() {
                 "none".into()
@@ -210,7 +214,7 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
     let moment = |at: u64| Moment(Timestamp(at)).clock_seconds(Timestamp(now));
     let head = format!(
         "{} (record {}), {} to {}, {long}: {}",
-        episode.kind,
+        episode.purpose(),
         episode.seq,
         moment(episode.from),
         episode.to.map_or_else(|| "now".to_owned(), moment),

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 /// Arguments of `dormer unquarantine`.
 #[derive(Debug, Args)]
+#[command(override_usage = "dormer unquarantine [OPTIONS] <RUN> | --all [--code CODE]")]
 pub struct Unquarantine {
     /// The run: WORKFLOW/KEY, or its machine's name; `dormer get quarantine` lists them
     #[arg(required_unless_present = "all", conflicts_with = "all")]

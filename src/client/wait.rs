@@ -193,7 +193,12 @@ impl Wait {
                 return Ok(met.join("\n"));
             };
             if Instant::now() >= deadline {
-                return Err(timed_out(first.as_ref(), still.len() - 1, lost));
+                return Err(timed_out(
+                    first.as_ref(),
+                    still.len() - 1,
+                    lost,
+                    &self.address,
+                ));
             }
             waiting = still.into_iter().map(|(uid, _)| uid).collect();
             tokio::time::sleep(POLL_EVERY.min(deadline - Instant::now())).await;
@@ -205,12 +210,12 @@ impl Wait {
         if self.until.holds(machine) {
             WaitState::Met(format!("machine/{} condition met", machine.name()))
         } else if is_gone && by_name {
-            WaitState::Never(gone(machine))
+            WaitState::Never(gone(machine, &self.address))
         } else if is_gone {
             // Of those that were chosen together: it was replaced, or is no more wanted.
             WaitState::Met(without(machine))
         } else if self.until.excludes(machine) {
-            WaitState::Never(failed(machine))
+            WaitState::Never(failed(machine, &self.address))
         } else {
             WaitState::Waits
         }
@@ -232,7 +237,12 @@ impl Wait {
             found.push(machines::machine(server, called).await?);
         }
         if self.machines.is_empty() {
-            found = server.get::<List<Machine>>("/machines").await?.items;
+            // A machine that is gone is listed only on request.
+            let path = match self.filter.wants_gone() {
+                true => "/machines?all=true",
+                false => "/machines",
+            };
+            found = server.get::<List<Machine>>(path).await?.items;
         }
         found.retain(|it| self.filter.takes(it));
         Ok(found)
@@ -251,7 +261,12 @@ enum WaitState {
 
 /// Failure at the end of the time: the `first` of the machines that are waited for, as it was last seen. `lost`: the server does
 /// not answer now.
-fn timed_out(first: Option<&Machine>, others: usize, lost: Option<Failure>) -> Failure {
+fn timed_out(
+    first: Option<&Machine>,
+    others: usize,
+    lost: Option<Failure>,
+    address: &Address,
+) -> Failure {
     let Some(first) = first else {
         return lost.unwrap_or_else(|| Failure::refused("timed out", "dormer status"));
     };
@@ -267,7 +282,7 @@ fn timed_out(first: Option<&Machine>, others: usize, lost: Option<Failure>) -> F
             "timed out: {name} is {} ({phase_text}){others}",
             first.state
         ),
-        format!("dormer why {name}"),
+        address.line(&["dormer", "why", name]),
     )
 }
 
@@ -279,9 +294,12 @@ fn without(machine: &Machine) -> String {
 }
 
 /// Refusal to wait for a machine that comes to no state any more.
-fn gone(machine: &Machine) -> Failure {
+fn gone(machine: &Machine, address: &Address) -> Failure {
     let what_to_do = match &machine.replaced_by {
-        Some(by) => format!("wait for the machine in its place: dormer wait {by}"),
+        Some(by) => format!(
+            "wait for the machine in its place: {}",
+            address.line(&["dormer", "wait", by])
+        ),
         None => "dormer get machines lists those that are there".to_owned(),
     };
     Failure::refused(
@@ -290,20 +308,42 @@ fn gone(machine: &Machine) -> Failure {
     )
 }
 
-fn failed(machine: &Machine) -> Failure {
+fn failed(machine: &Machine, address: &Address) -> Failure {
     let failure = machine.failure.as_ref();
     let cause = failure.map_or_else(String::new, |it| explain::cause(&it.code, &it.message));
     Failure::refused(
         format!("{} failed: {cause}", machine.name),
-        format!("dormer why {}", machine.name),
+        address.line(&["dormer", "why", &machine.name]),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::machine_with;
+    use crate::samples::{machine_with, server_with};
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_machine_that_is_gone_is_found_by_its_state() {
+        use clap::Parser as _;
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            wait: Wait,
+        }
+        let gone = json!({"state": "Gone", "phase": "gone", "phaseText": "gone",
+            "closed": "2026-11-21T08:00:00.000Z"});
+        let url = server_with(move |path| match path {
+            "/api/v1/machines" => json!({"items": []}),
+            "/api/v1/machines?all=true" => json!({"items": [machine_with(gone.clone())]}),
+            _ => serde_json::to_value(machine_with(gone.clone())).expect("JSON"),
+        });
+        let url = url.await;
+        let line = ["x", "--state", "gone", "--for", "gone", "--server", &url];
+        let Line { wait } = Line::try_parse_from(line).expect("a command");
+        let met = wait.run().await;
+        assert_eq!(met.as_deref(), Ok("machine/win-1 condition met"));
+    }
 
     #[test]
     fn a_machine_that_is_gone_is_named_with_its_replacement() {
@@ -312,9 +352,9 @@ mod tests {
             without(&replaced),
             "machine/win-1 is gone, replaced by win-2"
         );
-        let refused = gone(&replaced).to_string();
+        let refused = gone(&replaced, &Address::default()).to_string();
         assert!(refused.ends_with("dormer wait win-2"), "{refused}");
-        let gone = gone(&machine_with(json!({}))).to_string();
+        let gone = gone(&machine_with(json!({})), &Address::default()).to_string();
         assert!(
             gone.starts_with("machine/win-1 is gone: it comes to no other state"),
             "{gone}"

@@ -3,11 +3,13 @@
 use super::{
     Failure, ServerArgs, absent,
     answer::Answer,
+    change_line::Said,
     filter::Filter,
     items::{Item, Kind, Progress, Target, TargetParser},
-    listing::{TableForm, fitted},
+    listing::{Layout, NONE_FOUND, TableForm, fitted_as_before},
     machines,
-    output::{Output, one_line},
+    outage::Outage,
+    output::OutputFormat,
     server::Server,
     server_clock,
     sse::{Event, Parser},
@@ -21,16 +23,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, io::IsTerminal, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Redraw interval of the table. Durations grow meanwhile.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
-/// First and longest pause before a broken stream is reconnected.
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
-const AGAIN_AFTER_MAX: Duration = Duration::from_secs(10);
-/// How long a server that starts again may refuse.
-pub(crate) const STARTS_WITHIN: Duration = Duration::from_secs(120);
 /// Silence after which a connection counts as broken. The server sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Lines of a table if the terminal's height is unknown.
@@ -98,7 +95,6 @@ impl Watch {
         self.filter.check_pool(&server).await?;
         self.find_name(&server).await?;
         let mut view = WatchView::new(&self);
-        let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
         loop {
             match view.follow(&mut body).await {
@@ -108,19 +104,14 @@ impl Watch {
             }
             // The server or the connection ended. The table is outdated until the stream is back.
             view.lost();
-            let lost = Instant::now();
+            let mut outage = Outage::new();
             body = loop {
-                tokio::time::sleep(again).await;
+                outage.pause().await;
                 match server.listen("/changes").await {
                     Ok(body) => break body,
-                    Err(Failure::Unreachable { .. }) => again = (again * 2).min(AGAIN_AFTER_MAX),
-                    Err(Failure::Unready { .. }) if lost.elapsed() < STARTS_WITHIN => {
-                        again = (again * 2).min(AGAIN_AFTER_MAX);
-                    }
-                    Err(other) => return Err(other),
+                    Err(failure) => outage.endure(failure)?,
                 }
             };
-            again = AGAIN_AFTER;
         }
     }
 
@@ -159,7 +150,8 @@ impl Watch {
             }
             _ => false,
         };
-        fits && (self.all || run.status().closed.is_none())
+        let all = self.all || self.filter.wants_gone();
+        fits && (all || run.status().closed.is_none())
     }
 
     /// Whether an item with these names matches the arguments.
@@ -206,18 +198,25 @@ struct WatchView<'a> {
     known: BTreeMap<String, (Instant, AnyRun)>,
     /// Whether the server is sending the full state again, and has not finished.
     filling: bool,
-    /// Rollouts that came meanwhile. Each is printed once all machines are known, which say how it is.
+    /// Runs that came meanwhile. They are printed once all are known: machines say how their rollout is, and the longest
+    /// name where the states begin.
     waiting: Vec<Answer<AnyRun>>,
     /// Word of each rollout in its last line.
     words: BTreeMap<String, String>,
+    /// What the last line of each run could say, for people: a change that they cannot see is none.
+    lines: BTreeMap<String, Said>,
+    /// Characters of the longest name that was shown.
+    widest: usize,
     redraws: bool,
     drawn: usize,
+    /// The table as it was drawn last.
+    layout: RefCell<Layout>,
     stale: bool,
 }
 
 impl<'a> WatchView<'a> {
     fn new(watch: &'a Watch) -> Self {
-        let people = matches!(watch.to.output, Output::Table | Output::Wide);
+        let people = matches!(watch.to.output, OutputFormat::Table | OutputFormat::Wide);
         let redraws = people && std::io::stdout().is_terminal();
         Self {
             watch,
@@ -225,8 +224,11 @@ impl<'a> WatchView<'a> {
             filling: true,
             waiting: Vec::new(),
             words: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            widest: 0,
             redraws,
             drawn: 0,
+            layout: RefCell::default(),
             stale: false,
         }
     }
@@ -277,13 +279,20 @@ impl<'a> WatchView<'a> {
             "complete" => {
                 self.filling = false;
                 self.stale = false;
-                for rollout in std::mem::take(&mut self.waiting) {
-                    self.print_if_shown(&rollout)?;
+                if !self.redraws {
+                    self.widest = self.widest_shown();
+                }
+                let waiting = std::mem::take(&mut self.waiting).into_iter();
+                let is_rollout = |it: &Answer<AnyRun>| it.view.as_rollout().is_some();
+                let (rollouts, others): (Vec<_>, Vec<_>) = waiting.partition(is_rollout);
+                for change in others.iter().chain(&rollouts) {
+                    self.print_if_shown(change)?;
                 }
             }
             "forgotten" => {
                 if let Some(Forgotten { run }) = read(event)? {
                     self.known.remove(&run);
+                    self.left_view(&run);
                 }
             }
             "run" => {
@@ -306,45 +315,73 @@ impl<'a> WatchView<'a> {
         if !fresh || self.redraws {
             return Ok(());
         }
-        if self.filling && change.view.as_rollout().is_some() {
+        if self.filling {
             self.waiting.push(change);
             return Ok(());
         }
         self.print_if_shown(&change)?;
-        match change.view.as_machine() {
-            Some(machine) if !self.filling => self.rollout_of(machine),
-            _ => Ok(()),
+        let machine = change.view.as_machine();
+        match machine.and_then(|it| self.rollout_line(it)) {
+            Some(text) => terminal::say(&text),
+            None => Ok(()),
         }
     }
 
     fn print_if_shown(&mut self, change: &Answer<AnyRun>) -> std::io::Result<()> {
-        if !self.shows(&change.view) {
-            return Ok(());
+        match self.text_if_shown(change)? {
+            Some(text) => terminal::say(&text),
+            None => Ok(()),
         }
-        if change.view.as_rollout().is_some() {
-            let word = change.view.word(self.machines()).to_owned();
-            self.words.insert(change.view.status().run.clone(), word);
-        }
-        self.print(change)
     }
 
-    /// Prints the rollout of a machine that changed, if it is in another state because of that.
-    fn rollout_of(&mut self, machine: &Machine) -> std::io::Result<()> {
+    /// What is printed for a change. `None`: nothing.
+    fn text_if_shown(&mut self, change: &Answer<AnyRun>) -> std::io::Result<Option<String>> {
+        let view = &change.view;
+        if !self.shows(view) {
+            self.left_view(&view.status().run);
+            return Ok(None);
+        }
+        self.widest = self.widest.max(view.name().chars().count());
+        if view.as_rollout().is_some() {
+            let word = view.word(self.machines()).to_owned();
+            self.words.insert(view.status().run.clone(), word);
+        }
+        self.text_of(change)
+    }
+
+    /// Forgets the last line of a run that is not shown: when it is shown again, that is a change, also with the same words.
+    fn left_view(&mut self, run: &str) {
+        self.lines.remove(run);
+        self.words.remove(run);
+    }
+
+    /// What is printed of the rollout of a machine that changed: it is in another state because of that. `None`: nothing.
+    fn rollout_line(&mut self, machine: &Machine) -> Option<String> {
+        if !matches!(
+            self.watch.to.output,
+            OutputFormat::Table | OutputFormat::Wide
+        ) {
+            return None;
+        }
         let is_its = |run: &AnyRun| run.as_rollout().is_some_and(|it| it.pool == machine.pool);
         let mut all = self.known.values().map(|(_, run)| run);
-        let Some(rollout) = all.find(|it| is_its(it)) else {
-            return Ok(());
-        };
-        let programs = !matches!(self.watch.to.output, Output::Table | Output::Wide);
+        let rollout = all.find(|it| is_its(it))?;
         let run = rollout.status().run.clone();
         let word = rollout.word(self.machines()).to_owned();
-        if programs || self.words.get(&run) == Some(&word) || !self.shows(rollout) {
-            return Ok(());
+        if self.words.get(&run) == Some(&word) {
+            return None;
+        }
+        if !self.shows(rollout) {
+            self.left_view(&run);
+            return None;
         }
         let at = server_clock::time_of(&machine.status);
-        let text = format!("{} {}", time_of_day(at), line(rollout, self.machines()));
-        self.words.insert(run, word);
-        terminal::say(&text)
+        let name = rollout.name().chars().count();
+        let said = Said::of(rollout, self.machines());
+        self.widest = self.widest.max(name);
+        self.words.insert(run.clone(), word);
+        let line = self.line(run, said)?;
+        Some(format!("{} {line}", time_of_day(at)))
     }
 
     fn machines(&self) -> impl Iterator<Item = &Machine> {
@@ -355,21 +392,47 @@ impl<'a> WatchView<'a> {
         self.watch.shows(run, self.machines())
     }
 
-    /// Prints one line for a change.
-    fn print(&self, change: &Answer<AnyRun>) -> std::io::Result<()> {
-        let text = match self.watch.to.output {
-            Output::Json => serde_json::to_string(change)?,
-            Output::Yaml => {
-                let text = dormer_profile::yaml::to_string(change).unwrap_or_default();
-                format!("---\n{}", text.trim_end())
+    /// Characters of the longest name of all runs that are shown.
+    fn widest_shown(&self) -> usize {
+        let shown = self.known.values().map(|(_, run)| run);
+        let shown = shown.filter(|run| self.shows(run));
+        let widest = shown.map(|run| run.name().chars().count()).max();
+        widest.unwrap_or(0)
+    }
+
+    /// Line of a change, whose state begins where that of the others does. `None`: it says nothing new.
+    fn new_line(&mut self, run: &AnyRun) -> Option<String> {
+        let said = Said::of(run, self.machines());
+        self.line(run.status().run.clone(), said)
+    }
+
+    fn line(&mut self, run: String, said: Said) -> Option<String> {
+        let line = said.line(self.lines.get(&run), self.widest);
+        self.lines.insert(run, said);
+        line
+    }
+
+    /// Text of a change that is shown. `None`: people would read the line before again.
+    fn text_of(&mut self, change: &Answer<AnyRun>) -> std::io::Result<Option<String>> {
+        let for_programs = || {
+            let mut change = change.clone();
+            if change.view.as_rollout().is_some() {
+                let word = change.view.word(self.machines()).to_owned();
+                change.derive("state", &word);
             }
-            Output::Table | Output::Wide => {
-                let at = server_clock::time_of(change.view.status());
-                let line = line(&change.view, self.machines());
-                format!("{} {line}", time_of_day(at))
-            }
+            change
         };
-        terminal::say(&text)
+        Ok(match self.watch.to.output {
+            OutputFormat::Json => Some(serde_json::to_string(&for_programs())?),
+            OutputFormat::Yaml => {
+                let text = dormer_profile::yaml::to_string(&for_programs()).unwrap_or_default();
+                Some(format!("---\n{}", text.trim_end()))
+            }
+            OutputFormat::Table | OutputFormat::Wide => self.new_line(&change.view).map(|line| {
+                let at = server_clock::time_of(change.view.status());
+                format!("{} {line}", time_of_day(at))
+            }),
+        })
     }
 
     /// Draws the whole table over the previous one.
@@ -389,7 +452,7 @@ impl<'a> WatchView<'a> {
         let hidden = shown.len().saturating_sub(room);
         shown.truncate(room);
         let mut text = if shown.is_empty() {
-            "No resources found.".to_owned()
+            NONE_FOUND.to_owned()
         } else {
             self.table(&shown)
         };
@@ -410,15 +473,16 @@ impl<'a> WatchView<'a> {
             columns: terminal::columns(),
         };
         let shown = shown.iter();
+        let layout = &mut *self.layout.borrow_mut();
         let lines = match self.watch.target.kind {
             Watched::Machines => {
                 let machines = shown.filter_map(|(at, run)| aged_machine(run, *at));
-                fitted(machines.collect(), form)
+                fitted_as_before(machines.collect(), form, layout)
             }
             Watched::Rollouts => {
                 let machines: Vec<Machine> = self.machines().cloned().collect();
                 let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at, &machines));
-                fitted(rollouts.collect(), form)
+                fitted_as_before(rollouts.collect(), form, layout)
             }
         };
         lines.join("\n")
@@ -458,25 +522,6 @@ fn aged_rollout(run: &AnyRun, at: Instant, machines: &[Machine]) -> Option<Progr
 fn time_of_day(at: Timestamp) -> String {
     let at = dormer_views::moment::time(at);
     at.get(11..19).unwrap_or(&at).to_owned()
-}
-
-/// Change in one line. The state of a rollout depends on its machines, which are among `machines`.
-fn line<'a>(run: &AnyRun, machines: impl IntoIterator<Item = &'a Machine>) -> String {
-    let mut line = format!("{} {}", run.name(), run.word(machines));
-    if let Some(phase) = run.phase() {
-        line += &format!(" ({phase})");
-    }
-    let machine = run.as_machine();
-    if let Some(version) = machine.and_then(|machine| machine.version.as_ref()) {
-        line += &format!(" {version}");
-    }
-    if let Some(what) = run.waiting_for() {
-        line += &format!(", waits for {what}");
-    }
-    if let Some(reason) = machine.and_then(|machine| machine.reason.as_ref()) {
-        line += &format!("; {}", one_line(reason));
-    }
-    line
 }
 
 #[cfg(test)]
@@ -527,20 +572,106 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_a_line() {
-        let probing = machine(json!({"phase": "probing", "phaseText": "probing",
-            "waitingFor": "SSH at 10.0.0.9"}));
-        assert_eq!(
-            line(&probing, []),
-            "win-1 Reachable (probing), waits for SSH at 10.0.0.9"
-        );
-        let failed = machine(
-            json!({"state": "Failed", "phase": "failed", "phaseText": "failed",
-            "version": "v1", "reason": "no\nroom"}),
-        );
-        assert_eq!(line(&failed, []), "win-1 Failed v1; no room");
-        let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({"waitingFor": "win-b"}))));
-        assert_eq!(line(&rollout, []), "windows Idle, waits for win-b");
+    fn a_change_that_reads_as_the_line_before_is_not_printed_again() {
+        let watch = watch(&[]);
+        let mut view = WatchView::new(&watch);
+        let probing = |seq: u64, phase: &str| {
+            machine(json!({"phase": phase, "phaseText": phase, "seq": seq}))
+        };
+        assert!(view.new_line(&probing(3, "probing")).is_some());
+        assert_eq!(view.new_line(&probing(4, "probing")), None);
+        assert!(view.new_line(&probing(5, "rebooting")).is_some());
+        assert!(view.new_line(&probing(6, "probing")).is_some());
+    }
+
+    fn event(kind: &str, data: &Value) -> Event {
+        Event {
+            kind: kind.into(),
+            data: data.to_string(),
+        }
+    }
+
+    /// A watch in a pipe, once the server has sent these runs.
+    fn filled<'a>(watch: &'a Watch, runs: &[Value]) -> WatchView<'a> {
+        let mut view = WatchView::new(watch);
+        view.redraws = false;
+        let runs = runs.iter().map(|run| event("run", run));
+        let end = event("complete", &json!({}));
+        for event in runs.chain([end]) {
+            assert!(view.take(&event).is_ok());
+        }
+        view
+    }
+
+    fn of_machine(fields: Value) -> Value {
+        serde_json::to_value(machine_with(fields)).expect("JSON")
+    }
+
+    /// The machine leaves the list of the failed ones, and comes back with the words of before.
+    #[test]
+    fn a_second_failure_of_one_cause_is_printed_again() {
+        let watch = watch(&["--state", "failed"]);
+        let mut view = filled(&watch, &[]);
+        let mut printed = |seq: u64, state: &str| {
+            let fields =
+                json!({"seq": seq, "state": state, "phase": "failed", "reason": "no room"});
+            let change = serde_json::from_value(of_machine(fields)).expect("a change");
+            view.text_if_shown(&change).expect("a text").is_some()
+        };
+        assert!(printed(3, "Failed"));
+        assert!(!printed(4, "Failed"), "it reads the same");
+        assert!(!printed(5, "Reachable"), "it is not asked for");
+        assert!(printed(6, "Failed"));
+        let forgotten = json!({"run": "machine/u", "forgotten": true});
+        assert!(view.take(&event("forgotten", &forgotten)).is_ok());
+        assert!(view.lines.is_empty() && view.words.is_empty());
+    }
+
+    /// The same of a rollout, which its machines bring into another state.
+    #[test]
+    fn a_rollout_that_is_stuck_again_is_printed_again() {
+        let watch = watch(&["rollouts", "--state", "stuck"]);
+        let rollout = serde_json::to_value(rollout_with(json!({}))).expect("JSON");
+        let failed = json!({"state": "Failed", "phase": "failed", "phaseText": "failed", "desiredVersion": "v2", "failure":
+            {"code": "DiskFull", "message": "full", "phase": "probing", "phaseText": "probing"}});
+        let mut view = filled(&watch, &[rollout]);
+        let mut printed = |fields: Value| {
+            let machine = machine_with(fields);
+            let run = machine.status.run.clone();
+            let known = AnyRun::Machine(Box::new(machine.clone()));
+            view.known.insert(run, (Instant::now(), known));
+            view.rollout_line(&machine).is_some()
+        };
+        assert!(printed(failed.clone()));
+        assert!(!printed(failed.clone()), "it is so still");
+        assert!(!printed(json!({"phase": "probing"})), "it is not asked for");
+        assert!(printed(failed));
+    }
+
+    #[test]
+    fn the_longest_name_that_is_shown_says_where_states_begin() {
+        let named = |uid: &str, name: &str, state: &str| {
+            of_machine(
+                json!({"run": format!("machine/{uid}"), "uid": uid, "name": name, "state": state}),
+            )
+        };
+        let watch = watch(&["--state", "failed"]);
+        let all = [
+            named("a", "win-1", "Failed"),
+            named("b", "win-22", "Failed"),
+            named("c", "a-long-name", "Reachable"),
+        ];
+        let mut view = filled(&watch, &all);
+        assert_eq!(view.widest, "win-22".len());
+        let later = named("d", "win-4444", "Failed");
+        assert!(view.take(&event("run", &later)).is_ok());
+        assert_eq!(view.widest, "win-4444".len());
+        let change = serde_json::from_value(named("e", "win-5", "Failed")).expect("a change");
+        let line = view
+            .text_if_shown(&change)
+            .expect("a text")
+            .expect("a line");
+        assert!(line.contains(" win-5    Failed"), "{line}");
     }
 
     #[test]
@@ -625,15 +756,47 @@ mod tests {
         assert_eq!(said(&view), ["Idle"]);
         assert!(view.take(&event("run", machine)).is_ok());
         assert_eq!(said(&view), ["Stuck"]);
-        let lines = view
-            .known
-            .values()
-            .map(|(_, run)| line(run, view.machines()));
-        let lines: Vec<String> = lines.collect();
-        assert!(
-            lines.iter().any(|it| it.starts_with("windows Stuck")),
-            "{lines:?}"
-        );
+    }
+
+    /// A rollout that only its machines bring into the view has a name as well.
+    #[test]
+    fn a_rollout_that_enters_the_view_moves_the_states_of_all_lines() {
+        let watch = watch(&["rollouts", "--state", "stuck"]);
+        let rollouts = ["windows", "a-longer-pool"].map(|pool| {
+            let run = format!("rollout/{pool}");
+            serde_json::to_value(rollout_with(json!({"pool": pool, "run": run}))).expect("JSON")
+        });
+        let mut view = filled(&watch, &rollouts);
+        let mut line = |pool: &str| {
+            let machine = machine_with(
+                json!({"run": format!("machine/{pool}"), "pool": pool, "state": "Failed",
+                "phase": "failed", "phaseText": "failed", "desiredVersion": "v2", "failure": {"code": "DiskFull",
+                "message": "full", "phase": "probing", "phaseText": "probing"}}),
+            );
+            let run = machine.status.run.clone();
+            let known = AnyRun::Machine(Box::new(machine.clone()));
+            view.known.insert(run, (Instant::now(), known));
+            view.rollout_line(&machine).expect("it is stuck")
+        };
+        assert!(line("a-longer-pool").ends_with(" a-longer-pool Stuck"));
+        let shorter = line("windows");
+        assert!(shorter.ends_with(" windows       Stuck"), "{shorter}");
+    }
+
+    #[test]
+    fn programs_read_the_state_of_a_rollout_that_people_read() {
+        let watch = watch(&["rollouts", "-o", "json"]);
+        let failed = json!({"state": "Failed", "phase": "failed", "phaseText": "failed", "desiredVersion": "v2", "failure":
+            {"code": "DiskFull", "message": "full", "phase": "probing", "phaseText": "probing"}});
+        let mut view = filled(&watch, &[of_machine(failed)]);
+        let rollout = serde_json::to_value(rollout_with(json!({"seq": 11}))).expect("JSON");
+        let change = serde_json::from_value(rollout).expect("a change");
+        let text = view
+            .text_if_shown(&change)
+            .expect("a text")
+            .expect("a line");
+        let read: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(read["state"], "Stuck");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! `dormer why`: a machine's state explained to a person on call, and to programs.
+//! `dormer why`: the state of a machine or a rollout, explained to a person on call, and to programs.
 
 use super::{
-    Failure, ServerArgs,
+    Failure, ServerArgs, absent,
     action_commands::run_path,
     items::Kind,
     machines,
@@ -10,8 +10,8 @@ use super::{
 };
 use clap::Args;
 use dormer_views::{
-    explain::{LastFailure, RECORDS_BACK, explanation, failure_in},
-    machine::Machine,
+    explain::{LastFailure, RECORDS_BACK, explanation, failure_in, rollout_explanation},
+    machine::{Machine, Machines},
     record::History,
     rollout::Rollout,
 };
@@ -22,7 +22,7 @@ const INDENT: &str = "         ";
 /// Arguments of `dormer why`.
 #[derive(Debug, Args)]
 pub struct Why {
-    /// The machine: its name or the end of it, NAMESPACE/NAME, its UID, or the name or address of its Node
+    /// The machine: its name or the end of it, NAMESPACE/NAME, its UID, or the name or address of its Node; or rollout/POOL
     machine: String,
     #[command(flatten)]
     to: ServerArgs,
@@ -30,13 +30,16 @@ pub struct Why {
 
 impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
-        refuse_other_kinds(&self.machine)?;
+        let called = rollout_called(&self.machine)?;
         let server = self.to.server()?;
+        if let Some(pool) = called {
+            return self.of_rollout(&server, pool).await;
+        }
         let machine = machines::machine(&server, &self.machine).await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
         let mut why = explanation(&machine, last.as_ref(), rollout.as_ref());
-        self.to.reach(&mut why.steps);
+        server.address().reach(&mut why.steps);
         let programs = self.to.programs(&why)?;
         let people = || {
             let mut text = why.lines();
@@ -47,27 +50,38 @@ impl Why {
         };
         Ok(programs.unwrap_or_else(people))
     }
+
+    /// Why a rollout does not move. Who may not list machines sees what the rollout alone knows.
+    async fn of_rollout(&self, server: &Server, pool: &str) -> Result<String, Failure> {
+        let answered = server.get::<Rollout>(&Kind::Rollouts.one(pool)).await;
+        let rollout = absent::explained(server, Kind::Rollouts, pool, answered).await?;
+        let machines = server.get::<Machines>("/machines").await;
+        let machines = machines.ok().map(|it| it.items);
+        let mut why = rollout_explanation(&rollout, machines.as_deref());
+        server.address().reach(&mut why.steps);
+        let programs = self.to.programs(&why)?;
+        Ok(programs.unwrap_or_else(|| fitting(&why.lines(), terminal::columns())))
+    }
 }
 
-/// Refuses KIND/NAME of a kind that has no explanation of its own, with the command that shows it.
+/// Pool of a rollout that is called `rollout/NAME` or `pool/NAME`. `None`: it is a machine.
 ///
 /// # Errors
-/// [`Failure::Usage`]. A namespace called like a kind would be refused, too: such machines have a name and a UID.
-fn refuse_other_kinds(called: &str) -> Result<(), Failure> {
+/// [`Failure::Usage`]: a kind without an explanation of its own, with the command that shows it. A namespace called like a kind
+/// would be taken for one: such machines have a name and a UID.
+fn rollout_called(called: &str) -> Result<Option<&str>, Failure> {
     let Some((kind, name)) = called.split_once('/') else {
-        return Ok(());
+        return Ok(None);
     };
     let command = match <Kind as clap::ValueEnum>::from_str(kind, true) {
-        Ok(kind @ (Kind::Rollouts | Kind::Pools)) => {
-            format!("dormer describe {} {name}", kind.singular())
-        }
+        Ok(Kind::Rollouts | Kind::Pools) => return Ok(Some(name)),
         Ok(Kind::Runs) => format!("dormer get runs {name}"),
         Ok(Kind::Tasks) => format!("dormer get tasks {name}"),
         Ok(Kind::Quarantine) => format!("dormer get quarantine {name}"),
-        Ok(Kind::Machines) | Err(_) => return Ok(()),
+        Ok(Kind::Machines) | Err(_) => return Ok(None),
     };
     Err(Failure::Usage(format!(
-        "{called}: dormer why explains machines\nit is shown by: {command}"
+        "{called}: dormer why explains machines and rollouts; {command} shows it"
     )))
 }
 
@@ -108,18 +122,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_machine_is_refused_with_the_command_that_shows_it() {
-        let refused = |called: &str| refuse_other_kinds(called).err().map(|it| it.to_string());
+    fn a_rollout_is_explained_and_other_kinds_are_refused_with_the_command_that_shows_them() {
+        for rollout in ["rollout/windows", "pool/windows", "rollouts/windows"] {
+            assert_eq!(rollout_called(rollout), Ok(Some("windows")), "{rollout}");
+        }
+        let refused = rollout_called("task/win-1").expect_err("a task");
         assert_eq!(
-            refused("rollout/windows").as_deref(),
-            Some(
-                "rollout/windows: dormer why explains machines\n\
-                 it is shown by: dormer describe rollout windows"
-            )
+            refused.to_string(),
+            "task/win-1: dormer why explains machines and rollouts; dormer get tasks win-1 shows it"
         );
-        assert!(refused("pool/windows").is_some_and(|it| it.ends_with("describe pool windows")));
         for machine in ["win-1", "machine/win-1", "openshift-machine-api/win-1"] {
-            assert_eq!(refused(machine), None, "{machine}");
+            assert_eq!(rollout_called(machine), Ok(None), "{machine}");
         }
     }
 

@@ -80,7 +80,13 @@ fn fits(action: &Action, machine: &Machine) -> bool {
         MachineSignal::Retry if machine.state == MachineState::Failed => !key_changed(machine),
         MachineSignal::Retry => machine.waits_for_attempt(),
         MachineSignal::Approve => machine.phase == MachinePhase::ApprovalWait,
-        MachineSignal::Abort => machine.token.is_some(),
+        MachineSignal::Abort => {
+            let drains = matches!(
+                machine.phase.known(),
+                Some(MachinePhase::Opening | MachinePhase::Evicting)
+            );
+            machine.token.is_some() && !(machine.torn_down && drains)
+        }
         MachineSignal::Resume => halted,
         // Another person's hold is one more.
         MachineSignal::Hold => !halted || machine.halts().all(|it| it.kind == HaltKind::Held),
@@ -136,6 +142,7 @@ pub(super) mod tests {
             waiting_for: None,
             differs: Vec::new(),
             template_differs: Vec::new(),
+            torn_down: false,
             drain: None,
             version: None,
             desired_version: None,
@@ -144,6 +151,7 @@ pub(super) mod tests {
             address: None,
             pool: "windows".into(),
             zone: None,
+            labels: Default::default(),
             token: None,
             deleting: false,
             machine_phase: None,
@@ -155,6 +163,7 @@ pub(super) mod tests {
             hold_code: None,
             set_aside: Vec::new(),
             replaced_by: None,
+            removed: false,
             would_end: Vec::new(),
             asked: None,
             retried: None,
@@ -164,14 +173,17 @@ pub(super) mod tests {
             not_compared: None,
             unserved: None,
             neighbour: None,
+            neighbour_stop: None,
             refused: None,
             certificate_refused: None,
+            foreign_node: None,
             certificates: Vec::new(),
             host_remarks: Vec::new(),
             kind: None,
             cordoned_by: None,
             down_since: None,
             created: None,
+            deleted: None,
             served: false,
             attempt: None,
             tasks: Vec::new(),
@@ -208,6 +220,9 @@ pub(super) mod tests {
         let halt = Halt {
             kind: HaltKind::Paused.into(),
             by: Some("ann".into()),
+            own: None,
+            who: None,
+            why: None,
             text: "paused by ann".into(),
             since: None,
         };
@@ -226,6 +241,11 @@ pub(super) mod tests {
             offered(&draining),
             ["pause", "hold", "drain", "recreate", "abort"]
         );
+        let torn_down = Machine {
+            torn_down: true,
+            ..draining
+        };
+        assert_eq!(offered(&torn_down), ["pause", "hold", "drain", "recreate"]);
         let waits = machine_in(MachinePhase::ApprovalWait);
         assert!(offered(&waits).contains(&"approve"));
         let by = [&RETRY, &RECREATE, &PAUSE].map(|action| against(action, &failed));

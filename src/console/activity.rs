@@ -57,7 +57,10 @@ pub(super) async fn read(
     rows.sort_by_key(|(request, _)| std::cmp::Reverse((request.at, request.seq)));
     let count = rows.len();
     rows.truncate(ROWS);
-    let now_of = |run: &SharedRun| views::run(run, api.live(), snapshot.now).state;
+    let now_of = |run: &SharedRun| {
+        let run = views::run(run, api.live(), snapshot.now);
+        run.state_word().to_owned()
+    };
     let main = html! {
         div.top { h1 { "Activity" } }
         @if rows.is_empty() {
@@ -65,7 +68,7 @@ pub(super) async fn read(
         } @else {
             div.card.flush { table {
                 thead { tr {
-                    th { "When" } th { "Who" } th { "What" } th { "Of" } th { "From" } th { "Reason" } th { "Then" } th { "Now" }
+                    th { "When" } th { "Who" } th { "What" } th { "Object" } th { "Sent by" } th { "Reason" } th { "State after it" } th { "State now" }
                 } }
                 tbody { @for (request, run) in &rows { (row(request, run, &names, &now_of(run))) } }
             } }
@@ -93,11 +96,11 @@ fn row(request: &Request, run: &SharedRun, names: &views::KnownMachines, now: &s
             td data-label="When" { (time(request.at)) }
             td data-label="Who" { (request.who) }
             td data-label="What" { (request.what) }
-            td data-label="Of" { a href=(address) { (called) } }
-            td data-label="From" { (from(&request.id)) }
+            td data-label="Object" { a href=(address) { (called) } }
+            td data-label="Sent by" { (from(&request.id)) }
             td data-label="Reason" { (or_dash(Some(&request.why))) }
-            td data-label="Then" { (state(&request.state)) }
-            td data-label="Now" { @if run.closed.is_some() { "ended" } @else { (state(now)) } }
+            td data-label="State after it" { (state(&request.state)) }
+            td data-label="State now" { @if run.closed.is_some() { "ended" } @else { (state(now)) } }
         }
     }
 }

@@ -108,8 +108,8 @@ function live(on, text) {
 
 function follow() {
   if (stream) stream.close();
-  // A hidden page holds no connection: browsers open at most six to one server.
-  if (document.hidden) { stream = null; return; }
+  // A hidden page holds no connection: browsers open at most six to one server. A fixed page has no stream.
+  if (document.hidden || at("main").dataset.fixed) { stream = null; return; }
   const own = stream = new EventSource(location.pathname + location.search);
   heard = Date.now();
   const hear = () => {

@@ -5,11 +5,11 @@ use super::{
     item::{Item, ItemColumn, STATES},
     page::{
         Section, Weight, bar, busy_beside, button_for_all, capital, command, or_dash, pager, query,
-        short_version, since, state,
+        reaching, short_version, since, state,
     },
     rollouts::rollout_line,
 };
-use dormer_api::{live::Live, prerequisites, views};
+use dormer_api::{Api, CommandFlags, prerequisites, views};
 use dormer_proto::{
     code,
     phase::{Listed, MachineState},
@@ -18,7 +18,7 @@ use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
     explain,
     machine::{HaltKind, Machine},
-    moment::span,
+    moment::{seconds, span},
     numbers::Numbers,
     problem::{self, Group, Urgency},
     rollout::Rollout,
@@ -35,7 +35,9 @@ const CAUSES_MAX: usize = 6;
 const NAMES_MAX: usize = 4;
 /// Most machines for one button.
 const AT_ONCE_MAX: usize = 500;
-/// Value of the query's `state` for machines that do not go on by themselves.
+/// Ages that the filter offers, where a machine is so old.
+const AGES: [&str; 4] = ["1d", "30d", "7d", "90d"];
+/// Value of the query's `state` for machines that do not continue by themselves.
 const STUCK: &str = "stuck";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,7 +46,7 @@ enum StateFilter {
     Stuck,
     /// Those that a person, or a label, stopped in this way.
     Halted(HaltKind),
-    /// Those in this state.
+    /// Machines in this state.
     In(MachineState),
     /// No machine: this build does not know the state.
     Unknown(String),
@@ -85,7 +87,7 @@ impl StateFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
-    /// State, or `stuck` for machines that do not go on by themselves.
+    /// State, or `stuck` for machines that do not continue by themselves.
     #[serde(deserialize_with = "state_filter")]
     state: Option<StateFilter>,
     #[serde(deserialize_with = "said")]
@@ -99,6 +101,12 @@ pub(super) struct Filter {
     /// Zone of the cloud.
     #[serde(deserialize_with = "said")]
     zone: Option<String>,
+    /// Label, as `team=blue`.
+    #[serde(deserialize_with = "said")]
+    label: Option<String>,
+    /// Least age, as `7d`; other text chooses no machine.
+    #[serde(deserialize_with = "said")]
+    older: Option<String>,
     /// Code of the trouble, as it is shown. Bookmarks of earlier builds have `access_denied`.
     #[serde(deserialize_with = "shown_code")]
     cause: Option<String>,
@@ -147,6 +155,14 @@ impl Filter {
             && is(&self.version, machine.version.as_deref())
             && is(&self.set, machine.machine_set())
             && is(&self.zone, machine.zone.as_deref())
+            && self
+                .label
+                .as_ref()
+                .is_none_or(|label| labels(machine).any(|it| it == *label))
+            && self
+                .older
+                .as_ref()
+                .is_none_or(|age| seconds(age).is_some_and(|least| machine.age_seconds() >= least))
             && is(&self.cause, item.code())
             && item.is_called(words)
     }
@@ -170,6 +186,8 @@ impl Filter {
             ("version", self.version.as_deref()),
             ("set", self.set.as_deref()),
             ("zone", self.zone.as_deref()),
+            ("label", self.label.as_deref()),
+            ("older", self.older.as_deref()),
             ("cause", self.cause.as_deref()),
             ("q", self.q.as_deref()),
             ("sort", sort),
@@ -184,7 +202,14 @@ impl Filter {
     }
 }
 
-pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageContent {
+/// Labels of a machine, as the filter has them.
+fn labels(machine: &Machine) -> impl Iterator<Item = String> {
+    let labels = machine.labels.iter();
+    labels.map(|(key, value)| format!("{key}={value}"))
+}
+
+pub(super) fn fleet(api: &Api, snapshot: &Snapshot, filter: &Filter) -> PageContent {
+    let live = api.live();
     let mut all: Vec<Item> = snapshot
         .runs
         .iter()
@@ -216,7 +241,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageCo
         @for lack in prerequisites::all(&snapshot.runs, live) {
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
-        (needs(&all, stuck, &rollouts))
+        (needs(&all, stuck, &rollouts, api.command_flags()))
         (requests(&all))
         div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool), word(rollout))) } }
         (list(&all, filter))
@@ -274,7 +299,7 @@ fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
 }
 
 /// Causes of trouble: equal ones once, with their machines and the next step.
-fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
+fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout], flags: Option<&CommandFlags>) -> Markup {
     let (kept, groups): (Vec<Group<'_>>, Vec<Group<'_>>) =
         problem::groups(all.iter().map(|item| &item.machine))
             .into_iter()
@@ -303,7 +328,7 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
                     @if person > 0 { (count(person, "waiting for a person")) }
                     @if stuck + person == 0 { "Slower than usual" }
                 }
-                ul { @for group in groups.iter().take(CAUSES_MAX) { (cause(group, rollouts)) } }
+                ul { @for group in groups.iter().take(CAUSES_MAX) { (cause(group, rollouts, flags)) } }
             }
             @if groups.len() > CAUSES_MAX {
                 @let more = groups.len() - CAUSES_MAX;
@@ -312,13 +337,13 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
         }
         @if !kept.is_empty() {
             details.kept { summary { "Kept as they are: " (kept_text(&kept)) }
-                section.needs { ul { @for group in kept.iter().take(CAUSES_MAX) { (cause(group, rollouts)) } } }
+                section.needs { ul { @for group in kept.iter().take(CAUSES_MAX) { (cause(group, rollouts, flags)) } } }
             }
         }
         @for (rollout, why) in &still {
             p.note.amber data-key=(format!("still-{}", rollout.pool)) {
                 "Rollout " a href=(format!("/rollouts/{}", rollout.pool)) { (rollout.pool) } " is stopped: " (why) "."
-                @if let Some(line) = explain::to_continue(rollout).and_then(|it| it.line()) {
+                @if let Some(line) = reaching(explain::to_continue(rollout), flags).and_then(|it| it.line()) {
                     " To end that: " (command(&line))
                 }
             }
@@ -350,10 +375,10 @@ fn requests(all: &[Item]) -> Markup {
 }
 
 /// One cause with its machines, the next step, and a button for all of them.
-fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
+fn cause(group: &Group<'_>, rollouts: &[Rollout], flags: Option<&CommandFlags>) -> Markup {
     let first = group.machines.first();
     let rollout = first.and_then(|it| rollouts.iter().find(|rollout| rollout.pool == it.pool));
-    let steps = group.steps(rollout);
+    let steps = reaching(group.steps(rollout), flags);
     let code = group.problem.code.as_str();
     // Two groups may share a code: the words of the cause tell them apart, or their next steps.
     let words = group
@@ -391,8 +416,9 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
                 @if others > 0 {
                     a href=(format!("/{}", query(&[("cause", Some(code)), ("q", words)]))) { "and " (others) " more" }
                 }
-                @if let Some(seconds) = group.seconds() { span.quiet { " for " (span(seconds)) } }
+                @if let Some(seconds) = group.seconds_beside() { span.quiet { " for " (span(seconds)) } }
             }
+            @if let Some(before) = explain::before_steps(&group.machines).filter(|_| !steps.is_empty()) { p { (before) } }
             @for step in &steps {
                 @match step.line() {
                     None => p { (step.say.trim_end_matches('.')) "." },
@@ -465,11 +491,26 @@ fn list(all: &[Item], filter: &Filter) -> Markup {
         }
         p #found.quiet role="status" {
             @if all.is_empty() { "There are no machines yet: dormer has found no Windows Machine." }
-            @else if taken.is_empty() { "No machine matches. " a href="/" { "Show all" } }
+            @else if taken.is_empty() {
+                "No machine matches. "
+                @if let Some(StateFilter::Unknown(id)) = &filter.state { (no_state(id)) " " }
+                a href="/" { "Show all" }
+            }
             @else if taken.len() == all.len() { (all.len()) " machines" }
             @else { (taken.len()) " of " (all.len()) " machines. " a href="/" { "Show all" } }
         }
     }
+}
+
+/// Sentence about a state that there is not, as in an address that a person wrote.
+fn no_state(id: &str) -> String {
+    let states = STATES.iter().map(|it| it.id());
+    let halts = HaltKind::ALL.iter().map(|it| it.id());
+    let all: Vec<&str> = states.chain(halts).chain([STUCK]).collect();
+    format!(
+        "There is no state {id:?}; the states are: {}.",
+        all.join(", ")
+    )
 }
 
 /// Heading of a column: a first click sorts, a second one reverses the order.
@@ -494,12 +535,21 @@ fn search(filter: &Filter, all: &[Item]) -> Markup {
     let versions: BTreeSet<&str> = machines().filter_map(|it| it.version.as_deref()).collect();
     let sets: BTreeSet<&str> = machines().filter_map(Machine::machine_set).collect();
     let zones: BTreeSet<&str> = machines().filter_map(|it| it.zone.as_deref()).collect();
+    let found: BTreeSet<String> = machines().flat_map(labels).collect();
+    let labels: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    let ages = AGES.into_iter().filter(|age| {
+        let least = seconds(age).unwrap_or_default();
+        machines().any(|it| it.age_seconds() >= least)
+    });
+    let ages: BTreeSet<&str> = ages.collect();
     let causes: BTreeSet<&str> = all.iter().filter_map(Item::code).collect();
     let filters = [
         ("pool", "Pool", &filter.pool, pools),
         ("version", "Version", &filter.version, versions),
         ("set", "MachineSet", &filter.set, sets),
         ("zone", "Zone", &filter.zone, zones),
+        ("label", "Label", &filter.label, labels),
+        ("older", "Older than", &filter.older, ages),
         ("cause", "Cause", &filter.cause, causes),
     ];
     html! {
@@ -603,6 +653,9 @@ mod tests {
             halt: Some(Halt {
                 kind: HaltKind::Held.into(),
                 by: Some("ann".into()),
+                own: None,
+                who: None,
+                why: None,
                 text: "held by ann".into(),
                 since: None,
             }),
@@ -615,7 +668,7 @@ mod tests {
         let chips = counts(&items, 0, 0, &Filter::default()).into_string();
         assert!(chips.contains("href=\"/?state=held\""), "{chips}");
         assert!(!chips.contains("state=paused"), "{chips}");
-        let shown = needs(&items, 0, &[]).into_string();
+        let shown = needs(&items, 0, &[], None).into_string();
         assert!(
             shown.contains("data-all=\"u1@0\" data-action=\"resume\""),
             "{shown}"
@@ -636,6 +689,9 @@ mod tests {
                 halt: Some(Halt {
                     kind: HaltKind::Held.into(),
                     by: Some(by.into()),
+                    own: None,
+                    who: None,
+                    why: None,
                     text: format!("held by {by}"),
                     since: None,
                 }),
@@ -649,7 +705,7 @@ mod tests {
             held("b", "bob: a review"),
             held("c", "ann: a disk"),
         ];
-        let shown = needs(&items, 0, &[]).into_string();
+        let shown = needs(&items, 0, &[], None).into_string();
         for expected in [
             "data-key=\"cause-on-purpose-Held-held by ann: a disk",
             "data-key=\"cause-on-purpose-Held-held by bob: a review",
@@ -674,6 +730,8 @@ mod tests {
             asked: Some(PendingRequest {
                 what: AskedFor::Drain.into(),
                 by: Some("ann: a disk".into()),
+                who: None,
+                why: None,
                 at: None,
                 begun: false,
             }),
@@ -688,7 +746,7 @@ mod tests {
         let text = text.replace("&#39;", "'");
         assert!(shown.contains(&text), "{shown}");
         let paused = crate::rollouts::tests::rollout_with("paused", "ann");
-        let shown = needs(&items, 0, &[paused]).into_string();
+        let shown = needs(&items, 0, &[paused], None).into_string();
         assert!(!shown.contains("Nothing is wrong"), "{shown}");
         assert!(shown.contains("is stopped: paused by ann."), "{shown}");
     }
@@ -715,7 +773,7 @@ mod tests {
             let problem = problem::problem(&machine);
             Item { machine, problem }
         });
-        let shown = needs(&items, 3, &[]).into_string();
+        let shown = needs(&items, 3, &[], None).into_string();
         assert!(shown.contains("3 machines stuck"), "{shown}");
         assert_eq!(
             shown.matches("<li data-urgency=\"stuck\"").count(),
@@ -755,6 +813,47 @@ mod tests {
             "{form}"
         );
         assert!(!form.contains("name=\"set\""), "one choice is none: {form}");
+    }
+
+    #[test]
+    fn machines_are_chosen_by_label_and_age() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::{id::Timestamp, phase::MachinePhase};
+        use dormer_views::moment::Moment;
+        let day = 86_400_000;
+        let now = Timestamp(100 * day);
+        let items = [("blue", 8), ("red", 2), ("blue", 0)].map(|(team, days)| {
+            let mut machine = machine_in(MachinePhase::Serving);
+            machine.labels = [("team".to_owned(), team.to_owned())].into();
+            machine.created = Some(Moment(Timestamp(now.0 - days * day)));
+            machine.status.since = Moment(now);
+            machine.status.since_seconds = 0;
+            Item {
+                machine,
+                problem: None,
+            }
+        });
+        let taken = |fields: &[(&str, &str)]| {
+            let filter = filter_of(fields);
+            items.each_ref().map(|it| filter.takes(it, &[]))
+        };
+        assert_eq!(taken(&[("label", "team=blue")]), [true, false, true]);
+        assert_eq!(taken(&[("older", "1d")]), [true, true, false]);
+        let both = [("label", "team=blue"), ("older", "7d")];
+        assert_eq!(taken(&both), [true, false, false]);
+        assert_eq!(taken(&[("older", "soon")]), [false; 3]);
+        let filter = filter_of(&both);
+        assert_eq!(filter.address(None, 1), "/?label=team%3Dblue&older=7d");
+        let form = search(&filter, &items).into_string();
+        assert!(
+            form.contains("<option value=\"team=blue\" selected>"),
+            "{form}"
+        );
+        assert!(form.contains("<option value=\"7d\" selected>"), "{form}");
+        assert!(
+            !form.contains("value=\"30d\""),
+            "no machine is so old: {form}"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ const ROWS: u64 = 100;
 /// Part of a history that a page shows, from the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Part {
+pub(super) struct HistoryPart {
     /// Shows records before this one. `None`: the newest.
     before: Option<u64>,
     /// First record of the episode to draw.
@@ -28,7 +28,7 @@ pub(super) struct Part {
     back: Option<bool>,
 }
 
-impl Part {
+impl HistoryPart {
     fn all(self) -> bool {
         self.all == Some(true)
     }
@@ -55,7 +55,7 @@ impl Part {
 pub(super) async fn read(
     api: &Arc<Api>,
     run: &SharedRun,
-    part: Part,
+    part: HistoryPart,
 ) -> Result<Vec<Record>, ApiError> {
     let last = part
         .before
@@ -71,7 +71,7 @@ pub(super) async fn read(
 pub(super) fn table(
     records: &[Record],
     run: &SharedRun,
-    part: Part,
+    part: HistoryPart,
     reset: Option<&str>,
 ) -> Markup {
     let first = records.first().map_or(1, |record| record.seq);
@@ -84,7 +84,7 @@ pub(super) fn table(
     let begins_late = first > 1 && first > wanted.saturating_sub(ROWS - 1).max(1);
     let address = |before: u64| {
         let before = (before <= run.seq.0).then_some(before);
-        Part { before, ..part }.address()
+        HistoryPart { before, ..part }.address()
     };
     let (rows, _) = shown(records, part.all());
     let reset = reset.filter(|_| run.closed.is_none());
@@ -105,11 +105,11 @@ pub(super) fn table(
             @if last < run.seq.0 { a href=(address(last + ROWS + 1)) { "← newer" } }
             span { @if first == last { "record " (last) } @else { "records " (first) " to " (last) } " of " (run.seq.0) }
             @if first > 1 && !begins_late { a href=(address(first)) { "older →" } }
-            a href=(Part { all, ..part }.address()) {
+            a href=(HistoryPart { all, ..part }.address()) {
                 @if part.all() { "Show what matters" } @else { "Show all" }
             }
             @if reset.is_some() {
-                a href=(Part { back, ..part }.address()) {
+                a href=(HistoryPart { back, ..part }.address()) {
                     @if part.back() { "Do not go back" } @else { "Go back to a record…" }
                 }
             }
@@ -118,7 +118,7 @@ pub(super) fn table(
     }
 }
 
-fn row(shown: &ShownRecord<'_>, run: &SharedRun, reset: Option<&str>, part: Part) -> Markup {
+fn row(shown: &ShownRecord<'_>, run: &SharedRun, reset: Option<&str>, part: HistoryPart) -> Markup {
     let record = shown.record;
     let seq = record.seq;
     html! {
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn the_address_of_a_part_has_what_was_asked_for_and_no_more() {
-        assert_eq!(Part::default().address(), "?#history");
-        let part = Part {
+        assert_eq!(HistoryPart::default().address(), "?#history");
+        let part = HistoryPart {
             before: Some(9),
             back: Some(true),
-            ..Part::default()
+            ..HistoryPart::default()
         };
         assert_eq!(part.address(), "?before=9&back=true#history");
-        let shown = Part {
+        let shown = HistoryPart {
             back: None,
             all: Some(true),
             ..part

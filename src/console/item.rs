@@ -4,7 +4,7 @@ use dormer_api::{SharedRun, live::Live, views};
 use dormer_proto::{code, id::Timestamp, phase::MachineState};
 use dormer_views::{
     machine::Machine,
-    problem::{MachineProblem, Urgency, in_short, problem},
+    problem::{MachineProblem, Urgency, in_short_on_page, problem},
 };
 use std::cmp::Ordering;
 
@@ -63,7 +63,7 @@ impl Item {
         Some(Self { machine, problem })
     }
 
-    /// Whether it does not go on by itself.
+    /// Whether it does not continue by itself.
     pub(super) fn is_stuck(&self) -> bool {
         self.urgency() == Some(Urgency::Stuck)
     }
@@ -134,7 +134,7 @@ impl Item {
 
     /// A few words about it: its trouble, its planned changes, or what it waits for.
     pub(super) fn reason_text(&self) -> Option<String> {
-        in_short(&self.machine)
+        in_short_on_page(&self.machine)
     }
 }
 

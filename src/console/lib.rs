@@ -27,7 +27,7 @@ use axum::{
     Router,
     extract::{Path, Query, State as Of},
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
         header::{
             ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
             X_CONTENT_TYPE_OPTIONS,
@@ -61,9 +61,9 @@ type ConsoleState = Of<Arc<Console>>;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Page {
     Fleet(fleet::Filter),
-    Machine(String, history::Part),
+    Machine(String, history::HistoryPart),
     Rollouts,
-    Rollout(String, history::Part),
+    Rollout(String, history::HistoryPart),
     Plan(plan::PlanQuery),
     Activity,
     Settings,
@@ -118,12 +118,19 @@ fn router(api: Arc<Api>) -> Router {
             "/icon.svg",
             get(|| async { asset("image/svg+xml", page::ICON) }),
         )
+        .fallback(no_page)
         .with_state(Arc::new(Console {
             api,
             snapshots: Arc::default(),
             drawn,
             activity: activity::RequestCache::default(),
         }))
+}
+
+/// Answers an address that no page has.
+async fn no_page(uri: Uri) -> Response {
+    let content = page::no_page(uri.path());
+    guarded([], (StatusCode::NOT_FOUND, page::page(content)))
 }
 
 async fn fleet_page(
@@ -137,7 +144,7 @@ async fn fleet_page(
 async fn machine_page(
     Of(console): ConsoleState,
     Path(called): Path<String>,
-    Query(part): Query<history::Part>,
+    Query(part): Query<history::HistoryPart>,
     headers: HeaderMap,
 ) -> Response {
     console.answer(Page::Machine(called, part), &headers).await
@@ -146,7 +153,7 @@ async fn machine_page(
 async fn rollout_page(
     Of(console): ConsoleState,
     Path(pool): Path<String>,
-    Query(part): Query<history::Part>,
+    Query(part): Query<history::HistoryPart>,
     headers: HeaderMap,
 ) -> Response {
     console.answer(Page::Rollout(pool, part), &headers).await
@@ -198,7 +205,7 @@ impl Console {
 
     async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<PageContent, ApiError> {
         match page {
-            Page::Fleet(filter) => Ok(fleet::fleet(snapshot, self.api.live(), filter)),
+            Page::Fleet(filter) => Ok(fleet::fleet(&self.api, snapshot, filter)),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
             Page::Rollouts => rollouts::read(&self.api, snapshot).await,

@@ -3,8 +3,8 @@
 use super::{
     PageContent, Snapshot, actions, commands,
     diagram::diagram,
-    history::{self, Part},
-    page::{Section, busy, command, or_dash, query, since, state, time, version},
+    history::{self, HistoryPart},
+    page::{Section, busy, command, or_dash, query, reaching, since, state, time, version},
     picture,
 };
 use axum::extract::{Path, State as Of};
@@ -39,7 +39,7 @@ struct MachinePage<'a> {
     records: Vec<Record>,
     timeline: Timeline,
     commands: Vec<RemoteCommand>,
-    part: Part,
+    part: HistoryPart,
 }
 
 /// Reads the page's data and renders it.
@@ -47,7 +47,7 @@ pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
     called: &str,
-    part: Part,
+    part: HistoryPart,
 ) -> Result<PageContent, ApiError> {
     let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned()))
         .await?
@@ -65,11 +65,13 @@ pub(super) async fn read(
         .part_of(&run.id, from, explain::RECORDS_BACK as usize + 1)
         .await?;
     let last = explain::failure_in(&latest.items, &machine);
+    let mut explanation = explain::explanation(&machine, last.as_ref(), rollout.as_ref());
+    explanation.steps = reaching(explanation.steps, api.command_flags());
     let content = MachinePage {
         machine: &machine,
         run,
         rollout: rollout.as_ref(),
-        explanation: explain::explanation(&machine, last.as_ref(), rollout.as_ref()),
+        explanation,
         records,
         timeline,
         commands,
@@ -203,7 +205,7 @@ fn life(content: &MachinePage<'_>) -> Markup {
             @for episode in content.timeline.episodes.iter().rev().take(EPISODES) {
                 @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
                 li { a.chip href=(format!("{}#life", query(&[("episode", Some(&episode.seq.to_string()))])))
-                    aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (time(Timestamp(episode.from))) } } }
+                    aria-current=[here.then_some("true")] { (episode.purpose()) " " span.quiet { (time(Timestamp(episode.from))) } } }
             }
         } }
         @if let Some(text) = not_stored(content.timeline.first_record) { p.quiet { (text) } }
@@ -220,7 +222,7 @@ fn episode_line(episode: &Episode, now: u64) -> Markup {
     let long = lasted(episode.from, episode.to.unwrap_or(now));
     html! {
         p.quiet {
-            (episode.kind) ", " (time(Timestamp(episode.from))) " to "
+            (episode.purpose()) ", " (time(Timestamp(episode.from))) " to "
             @match episode.to { Some(to) => (time(Timestamp(to))), None => "now" }
             ", " (long) ": " (episode.ending()) "."
         }

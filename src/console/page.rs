@@ -1,10 +1,11 @@
 //! Common parts of the console's pages: frame, style, script, and formats of values.
 
 use super::PageContent;
-use dormer_api::ApiError;
+use dormer_api::{ApiError, CommandFlags};
 use dormer_views::actions::Action;
 use dormer_views::{
     address::segment,
+    explain::Step,
     machine::Machine,
     moment::{Moment, span},
     run::{RunStatus, Task},
@@ -40,6 +41,8 @@ pub(super) enum Section {
     Activity,
     /// Pools, payloads, and refused settings.
     Settings,
+    /// None of them: an address that no page has. Nothing on it changes.
+    Nowhere,
 }
 
 /// Sections with their names and addresses.
@@ -75,10 +78,11 @@ pub(super) fn page(content: PageContent) -> Markup {
                         }
                     }
                     span #zone { "Times: UTC" }
-                    span #live role="status" { "not live: scripts are off" }
+                    @if content.section == Section::Nowhere { span #live role="status" {} }
+                    @else { span #live role="status" { "not live: scripts are off" } }
                 }
                 p #trouble role="alert" hidden {}
-                main #main tabindex="-1" { (content.main) }
+                main #main tabindex="-1" data-fixed=[(content.section == Section::Nowhere).then_some("yes")] { (content.main) }
                 (sure())
                 div #said role="status" aria-live="polite" {}
             }
@@ -111,6 +115,20 @@ pub(super) fn failed(error: &ApiError) -> PageContent {
     PageContent {
         title: "Not shown".into(),
         section: Section::Fleet,
+        main,
+    }
+}
+
+/// Page of an address that no page has.
+pub(super) fn no_page(path: &str) -> PageContent {
+    let main = html! {
+        h1 { "There is no page " (path) }
+        p { "The pages are:" }
+        ul { @for (_, name, address) in SECTIONS { li { a href=(address) { (name) } } } }
+    };
+    PageContent {
+        title: "No page".into(),
+        section: Section::Nowhere,
         main,
     }
 }
@@ -161,6 +179,17 @@ pub(super) fn time(at: impl Into<Moment>) -> Markup {
     let at = at.into();
     let utc = clock(at);
     html! { time datetime=(at) data-at="" title=(format!("{utc} UTC")) { (utc) } }
+}
+
+/// Steps whose commands have the `flags` that they need to come here.
+pub(super) fn reaching<S>(mut steps: S, flags: Option<&CommandFlags>) -> S
+where
+    for<'a> &'a mut S: IntoIterator<Item = &'a mut Step>,
+{
+    if let Some(flags) = flags {
+        flags.reach(&mut steps);
+    }
+    steps
 }
 
 /// Command with a button that copies it.
@@ -405,6 +434,17 @@ mod tests {
     use super::*;
     use dormer_proto::id::Timestamp;
     use dormer_views::run::{Heartbeat, TaskFailure, TaskPhase};
+
+    #[test]
+    fn a_page_that_is_not_there_is_none_of_the_sections_and_follows_no_stream() {
+        let shown = page(no_page("/nope")).into_string();
+        assert!(!shown.contains("aria-current"), "{shown}");
+        assert!(shown.contains("data-fixed=\"yes\""), "{shown}");
+        let error = ApiError::absent("rollout", "x", "dormer get rollouts");
+        let other = page(failed(&error)).into_string();
+        assert!(!other.contains("data-fixed"), "it may appear: {other}");
+        assert!(other.contains("aria-current=\"page\""), "{other}");
+    }
 
     #[test]
     fn the_page_of_an_unknown_machine_helps_to_find_it() {

@@ -44,9 +44,9 @@ const DISTANCES: [u64; 20] = [
     2_592_000_000,
 ];
 
-/// Kind of a bar.
+/// What a bar shows, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BarKind {
     Phase,
     Good,
     Bad,
@@ -54,7 +54,7 @@ enum Kind {
     Running,
 }
 
-impl Kind {
+impl BarKind {
     fn of(result: Option<&OpenEnum<AttemptResult>>) -> Self {
         match result {
             None => Self::Running,
@@ -75,7 +75,7 @@ impl Kind {
 }
 
 struct Bar {
-    kind: Kind,
+    kind: BarKind,
     from: u64,
     to: u64,
     title: String,
@@ -92,11 +92,11 @@ struct AttemptRow {
 /// Legend of the bars.
 pub(super) fn legend() -> Markup {
     let kinds = [
-        (Kind::Phase, "phase"),
-        (Kind::Good, "succeeded"),
-        (Kind::Bad, "failed"),
-        (Kind::Wait, "waits for the next attempt"),
-        (Kind::Running, "under way"),
+        (BarKind::Phase, "phase"),
+        (BarKind::Good, "succeeded"),
+        (BarKind::Bad, "failed"),
+        (BarKind::Wait, "waits for the next attempt"),
+        (BarKind::Running, "under way"),
     ];
     html! {
         ul.legend aria-hidden="true" {
@@ -115,7 +115,11 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let left_out = rows.len().saturating_sub(ROWS_MAX);
     rows.truncate(ROWS_MAX);
     let height = AXIS + rows.len() * ROW;
-    let title = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
+    let title = format!(
+        "{}, {}, to scale",
+        episode.purpose(),
+        lasted(episode.from, to)
+    );
     html! {
         div.wide tabindex="0" role="region" aria-label="Timeline" {
             // Layers, which the style sheet lays side by side or, on a narrow screen, over one another.
@@ -179,7 +183,7 @@ fn bars(row: &AttemptRow, y: usize, within: (u64, u64)) -> Markup {
     html! {
         @for bar in row.bars.iter().take(BARS_MAX) {
             @let (begin, end) = (fraction(bar.from, within), fraction(bar.to, within));
-            @let (top, high) = if bar.kind == Kind::Phase { (y + 9, 6) } else { (y + 5, 14) };
+            @let (top, high) = if bar.kind == BarKind::Phase { (y + 9, 6) } else { (y + 5, 14) };
             // Very short bars get a visible width.
             rect data-kind=(bar.kind.name()) x=(percent(begin)) y=(top) width=(percent((end - begin).max(0.25)))
                 height=(high) rx="2" { title { (bar.title) } }
@@ -192,7 +196,7 @@ fn phase(phase: &Phase, end: u64) -> Vec<AttemptRow> {
     let to = phase.to.unwrap_or(end);
     let title = format!("{label}, {}", lasted(phase.from, to));
     let bar = Bar {
-        kind: Kind::Phase,
+        kind: BarKind::Phase,
         from: phase.from,
         to,
         title,
@@ -241,7 +245,7 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
     for (at, it) in task.attempts.iter().enumerate() {
         let to = it.to.unwrap_or(end);
         bars.push(Bar {
-            kind: Kind::of(it.result.as_ref()),
+            kind: BarKind::of(it.result.as_ref()),
             from: it.from,
             to,
             title: attempt_title(task, it, to),
@@ -251,7 +255,7 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
             let to = next.unwrap_or_else(|| due.min(ends)).max(from);
             let title = format!("waits {}", lasted(from, to));
             bars.push(Bar {
-                kind: Kind::Wait,
+                kind: BarKind::Wait,
                 from,
                 to,
                 title,

@@ -2,24 +2,21 @@
 
 use super::{
     PageContent, Snapshot,
-    history::{self, Part},
-    page::{Section, Weight, bar, button, command, or_dash, percent, state, time, why},
+    history::{self, HistoryPart},
+    page::{Section, Weight, bar, button, command, or_dash, percent, reaching, state, time, why},
     picture::{AXIS, axis},
 };
 use axum::extract::{Path, State as Of};
 use dormer_api::{
-    Api, ApiError, reads,
+    Api, ApiError, CommandFlags, reads,
     turns::{Turn, median_turn_ms},
     views,
 };
-use dormer_proto::{
-    id::Timestamp,
-    phase::Unavailable,
-    work::{machine_run, rollout_run},
-};
+use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
 use dormer_views::{
     actions::{Action, END_ROLLBACK, PAUSE_POOL, RESUME_POOL},
     explain,
+    machine::Machine,
     moment::{lasted, span},
     numbers::Numbers,
     open_enum::OpenEnum,
@@ -41,7 +38,7 @@ pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
     pool: &str,
-    part: Part,
+    part: HistoryPart,
 ) -> Result<PageContent, ApiError> {
     let rollout = reads::rollout(Of(Arc::clone(api)), Path(pool.to_owned()))
         .await?
@@ -52,14 +49,13 @@ pub(super) async fn read(
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
     let all = snapshot.machines(api.live());
-    let numbers = Numbers::of_pool(&all, pool);
     let word = problem::word_among(&rollout, &all);
     let main = html! {
         div.top { h1 { "Rollout " (pool) } (state(word)) }
-        (status_section(&rollout))
-        (progress(&rollout, numbers, &turns, snapshot.now.0))
+        (status_section(&rollout, api.command_flags()))
+        (progress(&rollout, &all, &turns, snapshot.now.0))
         (actions(&rollout, pool))
-        (turns_picture(&turns, &names, &|turn| given_up(snapshot, turn), snapshot.now.0))
+        (turns_picture(&turns, &names, snapshot.now.0))
         (machines(&rollout, &|uid| waits_of(snapshot, api, uid)))
         (named("Not enrolled yet", &rollout.awaited))
         (named("Beyond the limit of members", &rollout.turned_away))
@@ -79,7 +75,7 @@ pub(super) fn limit(rollout: &Rollout) -> String {
 }
 
 /// Obstacles to the next grant.
-fn status_section(rollout: &Rollout) -> Markup {
+fn status_section(rollout: &Rollout, flags: Option<&CommandFlags>) -> Markup {
     html! {
         @if let Some(why) = &rollout.halted { p.note.bad { "Halted: " (why) } }
         @if let Some(why) = &rollout.held {
@@ -93,7 +89,7 @@ fn status_section(rollout: &Rollout) -> Markup {
             p.note.amber {
                 a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds the lease, and was "
                 (or_dash(slot.stopped.as_deref())) ": nothing else is granted. "
-                @if let Some(line) = explain::to_continue(rollout).and_then(|it| it.line()) {
+                @if let Some(line) = reaching(explain::to_continue(rollout), flags).and_then(|it| it.line()) {
                     "To end that: " (command(&line))
                 }
             }
@@ -104,10 +100,13 @@ fn status_section(rollout: &Rollout) -> Markup {
             p.note {
                 "It is rolled back: its machines get " (or_dash(rollout.payload.as_deref())) " instead of "
                 (back.forward()) ". To go forward again: "
-                (command(&format!("dormer rollback --pool {} --end", rollout.pool)))
+                @if let Some(line) = reaching(Some(explain::to_end_rollback(rollout)), flags).and_then(|it| it.line()) {
+                    (command(&line))
+                }
             }
         }
-        @if let Some(what) = &rollout.waiting_for {
+        // A pause is named above.
+        @if let Some(what) = rollout.waiting_for.as_ref().filter(|_| rollout.paused.is_none()) {
             p.note {
                 "The next grant waits for " (what) "."
                 @if let Some(cure) = &rollout.waits_cure { " " (cure) "." }
@@ -117,13 +116,13 @@ fn status_section(rollout: &Rollout) -> Markup {
 }
 
 /// Progress: machines with the desired version, and an estimate for the rest. A rollout that stands still has none.
-fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Markup {
+fn progress(rollout: &Rollout, all: &[Machine], turns: &[Turn], now: u64) -> Markup {
     let Numbers {
         machines,
         serving,
         updated,
         failed,
-    } = numbers;
+    } = Numbers::of_pool(all, &rollout.pool);
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let others = count(machines.saturating_sub(updated));
     let still = problem::stands_still(rollout).is_some();
@@ -141,7 +140,7 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
                 @if failed > 0 { (failed) " failed, " }
                 (rollout.unavailable) " of at most " (limit(rollout)) " unavailable. "
                 @if others > 0 && still { "There is no estimate, because the rollout is stopped. " }
-                @else if let Some(left) = problem::seconds_left(rollout).filter(|_| others > 0) {
+                @else if let Some(left) = problem::seconds_left(rollout, all).filter(|_| others > 0) {
                     @if rollout.typical_turn_expected {
                         "Perhaps " b { (span(left)) } " remain, by the steps of other machines: no turn has ended yet. "
                     } @else {
@@ -312,26 +311,8 @@ fn ends(names: &[String]) -> Vec<String> {
     names.iter().map(end).collect()
 }
 
-/// Result of an upgrade that was given up, as the machine's own run has it.
-const GIVEN_UP: &str = "given up";
-
-/// Whether the change of a turn was given up: the machine left it as it was.
-fn given_up(snapshot: &Snapshot, turn: &Turn) -> bool {
-    let run = machine_run(&turn.holder).ok();
-    let run = run.and_then(|id| snapshot.run(&id));
-    let episodes = run.into_iter().flat_map(|run| &run.episodes);
-    let within = |at: u64| (turn.from..=turn.to.unwrap_or(u64::MAX)).contains(&at);
-    let mut ended = episodes.filter(|it| it.to.is_some_and(|to| within(to.0)));
-    ended.any(|it| it.result == GIVEN_UP)
-}
-
 /// Turns with the lease, to scale.
-fn turns_picture(
-    turns: &[Turn],
-    names: &views::KnownMachines,
-    given_up: &dyn Fn(&Turn) -> bool,
-    now: u64,
-) -> Markup {
+fn turns_picture(turns: &[Turn], names: &views::KnownMachines, now: u64) -> Markup {
     let shown = &turns[turns.len().saturating_sub(TURNS)..];
     let from = shown.iter().map(|turn| turn.from).min().unwrap_or(now);
     let to = shown
@@ -357,7 +338,7 @@ fn turns_picture(
                                 @let end = turn.to.unwrap_or(now);
                                 @let kind = match turn.to {
                                     None => "busy",
-                                    Some(_) if given_up(turn) => "wait",
+                                    Some(_) if turn.given_up => "wait",
                                     Some(_) => "good",
                                 };
                                 rect data-kind=(kind) x=(percent(offset(turn.from))) y=(AXIS + at * ROW + 4)
@@ -377,7 +358,7 @@ fn turns_picture(
                             }
                             text.long x="99.5%" y=(AXIS + at * ROW + 15) text-anchor="end" {
                                 (lasted(turn.from, end))
-                                @if turn.to.is_none() { tspan.whole { ", holds it" } } @else if given_up(turn) { ", given up" }
+                                @if turn.to.is_none() { tspan.whole { ", holds it" } } @else if turn.given_up { ", given up" }
                             }
                         }
                     }
@@ -400,6 +381,7 @@ mod tests {
             seq: 1,
             since: Timestamp(1_763_708_400_000).into(),
             waits_for: None,
+            candidates: Vec::new(),
             vacant: false,
             stopped: None,
         }
@@ -436,7 +418,7 @@ mod tests {
         );
         assert_eq!(
             away_for(OpenEnum::Known(Unavailable::Cordoned)),
-            "is cordoned by somebody else"
+            "is cordoned by another client"
         );
         assert_eq!(away_for(OpenEnum::Newer("asleep".into())), "asleep");
     }
@@ -447,6 +429,7 @@ mod tests {
             holder: format!("u{token}"),
             from,
             to,
+            given_up: false,
         }
     }
 
@@ -460,15 +443,13 @@ mod tests {
     fn a_turn_that_was_given_up_is_no_success() {
         let turns = [
             turn(1, 0, Some(100)),
-            turn(2, 100, Some(220)),
+            Turn {
+                given_up: true,
+                ..turn(2, 100, Some(220))
+            },
             turn(3, 220, None),
         ];
-        let drawn = turns_picture(
-            &turns,
-            &views::KnownMachines::default(),
-            &|turn| turn.token == 2,
-            300,
-        );
+        let drawn = turns_picture(&turns, &views::KnownMachines::default(), 300);
         let drawn = drawn.into_string();
         let kinds = ["good", "wait", "busy"]
             .map(|it| drawn.matches(&format!("data-kind=\"{it}\"")).count());
@@ -496,12 +477,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_said_once() {
+        use crate::rollouts::tests::rollout_with;
+        let mut rollout = rollout_with("paused", "ann: a look");
+        rollout.waiting_for = Some("a resume: paused by ann: a look".into());
+        let status = status_section(&rollout, None).into_string();
+        assert_eq!(status.matches("ann: a look").count(), 1, "{status}");
+        rollout.paused = None;
+        let status = status_section(&rollout, None).into_string();
+        assert!(
+            status.contains("The next grant waits for a resume"),
+            "{status}"
+        );
+    }
+
+    #[test]
     fn a_rollout_that_is_rolled_back_can_go_forward_again() {
         use crate::rollouts::tests::rollout_with;
         let shown = |overridden: serde_json::Value| {
             let mut rollout = rollout_with("payload", "11.0.0");
             rollout.overridden = serde_json::from_value(overridden).expect("an override");
-            let status = status_section(&rollout).into_string();
+            let status = status_section(&rollout, None).into_string();
             (status, actions(&rollout, "windows").into_string())
         };
         let (status, buttons) = shown(serde_json::json!({"specPayload": "11.1.0", "by": "ann"}));

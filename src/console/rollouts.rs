@@ -42,7 +42,7 @@ fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> PageContent {
 fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     let pool = &rollout.pool;
     let numbers = Numbers::of_pool(machines, pool);
-    let left = problem::time_left(rollout);
+    let left = problem::time_left(rollout, machines);
     let still = problem::stands_still(rollout);
     let stands = still.is_some();
     let waits = still.or_else(|| rollout.waiting_for.clone());

@@ -1,11 +1,14 @@
 //! Snapshot of the store, shared by all open pages: one poll serves every browser.
 
 use dormer_api::{Api, SharedRun, live::Live, views};
-use dormer_proto::id::{RunId, Timestamp};
+use dormer_proto::{
+    id::{RunId, Timestamp},
+    lock::Locked as _,
+};
 use dormer_views::machine::Machine;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 use tokio::{
@@ -88,10 +91,7 @@ pub(super) struct SnapshotFeed {
 impl SnapshotFeed {
     /// Adds a follower. The first snapshot may not exist yet.
     pub(super) fn follow(self: &Arc<Self>, api: &Arc<Api>) -> Receiver<Option<Snapshot>> {
-        let mut sender_slot = self
-            .sender_slot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sender_slot = self.sender_slot.locked();
         if let Some(sender) = sender_slot.upgrade() {
             return sender.subscribe();
         }
@@ -104,21 +104,15 @@ impl SnapshotFeed {
 
     /// Number of followers.
     pub(super) fn followers(&self) -> usize {
-        let sender_slot = self
-            .sender_slot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let sender_slot = self.sender_slot.locked();
         sender_slot
             .upgrade()
             .map_or(0, |sender| sender.receiver_count())
     }
 
     /// Ends the poller if it has no follower. The lock is the one under which followers join.
-    fn nobody_listens(&self, sender: &Sender<Option<Snapshot>>) -> bool {
-        let mut sender_slot = self
-            .sender_slot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    fn close_if_unused(&self, sender: &Sender<Option<Snapshot>>) -> bool {
+        let mut sender_slot = self.sender_slot.locked();
         let nobody = sender.receiver_count() == 0;
         if nobody {
             *sender_slot = Weak::new();
@@ -134,7 +128,7 @@ async fn run_reader(
 ) {
     let mut last: Option<Snapshot> = None;
     let mut ticked = Instant::now();
-    while !snapshots.nobody_listens(&sender) {
+    while !snapshots.close_if_unused(&sender) {
         if let Some(mut snapshot) = next(&api, last.as_ref()).await {
             let due = ticked.elapsed() >= TICK_EVERY;
             let before = last
@@ -189,7 +183,7 @@ impl<K> Default for PageCache<K> {
 }
 
 /// Most pages in the cache.
-const DRAWN_MAX: usize = 64;
+const PAGES_MAX: usize = 64;
 
 impl<K: std::hash::Hash + Eq + Clone> PageCache<K> {
     /// Page rendered at this mark.
@@ -202,7 +196,7 @@ impl<K: std::hash::Hash + Eq + Clone> PageCache<K> {
 
     /// Stores a rendered page.
     pub(super) fn keep(&mut self, page: &K, mark: u64, drawn: bytes::Bytes) {
-        if self.pages.len() >= DRAWN_MAX && !self.pages.contains_key(page) {
+        if self.pages.len() >= PAGES_MAX && !self.pages.contains_key(page) {
             self.pages.clear();
         }
         self.pages.insert(page.clone(), (mark, drawn));

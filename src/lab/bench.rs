@@ -31,7 +31,7 @@ pub enum Bench {
     /// Durable steps per second: runs of six steps each (decide, task, report), with empty tasks
     #[command(after_help = EXIT_CODES)]
     Engine(engine::Options),
-    /// Time until every run goes on after one of several engines was killed or frozen, on NATS
+    /// Time until every run continues after one of several engines was killed or frozen, on NATS
     #[command(after_help = EXIT_CODES)]
     Failover(failover::Options),
     /// Time until a simulated fleet serves, on a virtual clock: the ratios measure waiting

@@ -249,7 +249,11 @@ pub(crate) fn check_faults(orders: &[String]) -> anyhow::Result<()> {
             order != "none",
             "--faults: none stands alone, without other faults"
         );
-        order.parse::<FaultOrder>()?;
+        let FaultOrder { fault, .. } = order.parse()?;
+        anyhow::ensure!(
+            fault.can_be_ordered(),
+            "--faults {order}: only dormer's own tests can bring that about\n--list-faults has the names"
+        );
     }
     Ok(())
 }

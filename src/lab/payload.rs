@@ -47,6 +47,27 @@ pub(crate) fn program() -> anyhow::Result<Arc<HostProgram>> {
 
 /// Payload number `n`, counted from 0.
 pub(crate) fn payload(n: usize) -> Payload {
+    let (manifest, files) = contents(n);
+    Payload::in_memory(manifest, files)
+}
+
+/// The same with the pause image, for hosts that reach no registry.
+#[cfg(test)]
+pub(crate) fn disconnected_payload(n: usize) -> Payload {
+    use dormer_fleet::payload::{PAUSE_ARCHIVE, pause_archive};
+    let (mut manifest, mut files) = contents(n);
+    let bytes = Bytes::from(pause_archive());
+    manifest.files.push(PayloadFile {
+        name: PAUSE_ARCHIVE.into(),
+        sha256: sha256_hex(&bytes),
+        size: bytes.len() as u64,
+        destination: PAUSE_ARCHIVE.into(),
+    });
+    files.insert(PAUSE_ARCHIVE.to_owned(), bytes);
+    Payload::in_memory(manifest, files)
+}
+
+fn contents(n: usize) -> (Manifest, BTreeMap<String, Bytes>) {
     let (version, kubelet) = VERSIONS[n.min(VERSIONS.len() - 1)];
     let mut files = BTreeMap::new();
     let mut listed = Vec::new();
@@ -73,7 +94,7 @@ pub(crate) fn payload(n: usize) -> Payload {
         files: listed,
         ..Manifest::default()
     };
-    Payload::in_memory(manifest, files)
+    (manifest, files)
 }
 
 /// The simulated kubelet reads its version from the first bytes of its own file.

@@ -1,8 +1,13 @@
 //! Resource usage of this process: processor time and memory.
 
-/// Processor seconds of this process, user and system (`/proc/self/stat`; 100 ticks a second on Linux).
+/// Processor seconds of this process, user and system.
 pub(crate) fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_seconds_of("self")
+}
+
+/// Processor seconds of a process, user and system (`/proc/PID/stat`; 100 ticks a second on Linux).
+pub(crate) fn cpu_seconds_of(process: &str) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| -> f64 {
         after_name

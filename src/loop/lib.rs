@@ -1,6 +1,7 @@
-//! The engine over dormer's workflows, on any store.
+//! Two calls that instantiate the generic engine for dormer's workflows.
 //!
-//! A package of its own, because it is compiled for speed; what waits for people, files and sockets is not.
+//! A package of its own, so that only this code is compiled with full optimisation; the loop itself is
+//! `engine/src/shard.rs`.
 
 use dormer_engine::{
     any::AnyPorts, engine, nats::NatsStore, port::StoreError, rebuild, shard::Counters,

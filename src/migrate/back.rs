@@ -25,7 +25,7 @@ pub(super) struct Marks {
 }
 
 /// Login on the hosts.
-pub(super) struct Login {
+pub(super) struct SshLogin {
     pub(super) user: String,
     pub(super) port: u16,
     pub(super) key: Key,
@@ -170,7 +170,7 @@ pub(super) async fn mark(
 }
 
 /// Starts WICD on a node's host as it was started before, by the program there.
-pub(super) async fn start(node: &WindowsNode, login: &Login) -> Result<String, String> {
+pub(super) async fn start(node: &WindowsNode, login: &SshLogin) -> Result<String, String> {
     let address = node.address.as_ref().ok_or("the Node has no address")?;
     let pin = node
         .host_key

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
+pub(super) struct MigrationFinding {
     /// Stable code.
     pub(super) code: &'static str,
     pub(super) severity: Severity,
@@ -36,17 +36,17 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "Unread",
         severity: Severity::Error,
-        judge: |it| {
+        judge: |survey| {
             let said = |why: &String| (String::new(), why.clone());
-            it.unread.iter().map(said).collect()
+            survey.unread.iter().map(said).collect()
         },
         todo: "give the kubeconfig's account the right to read it, and run the command again",
     },
     CheckRow {
         code: "NoWmcoNode",
         severity: Severity::Warning,
-        judge: |it| {
-            match it.nodes.iter().all(|node| node.version.is_none()) {
+        judge: |survey| {
+            match survey.nodes.iter().all(|node| node.version.is_none()) {
             true => vec![(
                 String::new(),
                 "no node was configured by the Windows Machine Config Operator: there is nothing to move".into(),
@@ -59,9 +59,9 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "NodeUnfinished",
         severity: Severity::Error,
-        judge: |it| {
-            let runs = !it.operator_left().is_empty();
-            nodes(it, |node| {
+        judge: |survey| {
+            let runs = !survey.operator_left().is_empty();
+            nodes(survey, |node| {
                 let theirs = runs && node.version.is_none() && node.dormer.is_none();
                 theirs.then(|| {
                     "WMCO has not finished its configuration: it has no version".to_owned()
@@ -74,8 +74,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "NodeUpgrading",
         severity: Severity::Error,
-        judge: |it| {
-            nodes(it, |node| {
+        judge: |survey| {
+            nodes(survey, |node| {
                 node.upgrading.then(|| "WMCO upgrades it".to_owned())
             })
         },
@@ -84,13 +84,13 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "VersionsDiffer",
         severity: Severity::Error,
-        judge: |it| {
-            let mut found = nodes(it, |node| {
+        judge: |survey| {
+            let mut found = nodes(survey, |node| {
                 let (is, wanted) = (node.version.as_ref()?, node.desired_version.as_ref()?);
                 let open = is != wanted && node.dormer.is_none();
                 open.then(|| format!("it has WMCO's version {is}, and should have {wanted}"))
             });
-            let versions: BTreeSet<_> = it.still_wmco().map(|node| &node.version).collect();
+            let versions: BTreeSet<_> = survey.still_wmco().map(|node| &node.version).collect();
             if versions.len() > 1 {
                 let message = format!("WMCO's nodes have {} different versions", versions.len());
                 found.push((String::new(), message));
@@ -103,8 +103,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "RebootRequired",
         severity: Severity::Error,
-        judge: |it| {
-            nodes(it, |node| {
+        judge: |survey| {
+            nodes(survey, |node| {
                 node.reboot_required
                     .then(|| "WMCO owes it a reboot".to_owned())
             })
@@ -115,8 +115,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "NodeNotReady",
         severity: Severity::Error,
-        judge: |it| {
-            nodes(it, |node| {
+        judge: |survey| {
+            nodes(survey, |node| {
                 (!node.ready && !node.fenced).then(|| "it is not Ready".to_owned())
             })
         },
@@ -125,8 +125,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "NodeCordoned",
         severity: Severity::Warning,
-        judge: |it| {
-            nodes(it, |node| {
+        judge: |survey| {
+            nodes(survey, |node| {
                 let others = node.cordoned && !node.fenced && !node.ignored;
                 others.then(|| "somebody cordoned it: dormer does not upgrade it".to_owned())
             })
@@ -136,8 +136,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "KeyAbsent",
         severity: Severity::Error,
-        judge: |it| {
-            let absent = it.key == KeySecret::Absent && it.key_copy == KeySecret::Absent;
+        judge: |survey| {
+            let absent = survey.key == KeySecret::Absent && survey.key_copy == KeySecret::Absent;
             secret(
                 absent.then(|| {
                     "neither WMCO's namespace nor dormer's has the hosts' SSH key".to_owned()
@@ -149,13 +149,13 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "KeyUnusable",
         severity: Severity::Error,
-        judge: |it| {
+        judge: |survey| {
             let why = |key: &KeySecret, home: &str| match key {
                 KeySecret::Unusable(why) => Some(format!("in {home}: {why}")),
                 KeySecret::Absent | KeySecret::There(_) => None,
             };
-            let theirs = why(&it.key, &it.wmco_namespace);
-            secret(why(&it.key_copy, &it.namespace).or(theirs))
+            let theirs = why(&survey.key, &survey.wmco_namespace);
+            secret(why(&survey.key_copy, &survey.namespace).or(theirs))
         },
         todo: "give the hosts a key that dormer can use (ed25519, ECDSA, or RSA of at least 2048 bits, without a passphrase) \
                while WMCO runs: kubectl -n WMCO create secret generic cloud-private-key \
@@ -164,11 +164,11 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "KeyCopiesDiffer",
         severity: Severity::Error,
-        judge: |it| {
-            let differ = it
+        judge: |survey| {
+            let differ = survey
                 .key
                 .hash()
-                .zip(it.key_copy.hash())
+                .zip(survey.key_copy.hash())
                 .is_some_and(|(a, b)| a != b);
             secret(
                 differ
@@ -180,9 +180,9 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "HashDiffers",
         severity: Severity::Error,
-        judge: |it| {
-            let key = it.key.hash().or(it.key_copy.hash());
-            nodes(it, |node| {
+        judge: |survey| {
+            let key = survey.key.hash().or(survey.key_copy.hash());
+            nodes(survey, |node| {
                 let (hash, key) = (node.key_hash.as_deref()?, key?);
                 let open = hash != key && node.dormer.is_none();
                 open.then(|| {
@@ -197,23 +197,23 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "NodeWithoutMachine",
         severity: Severity::Error,
-        judge: |it| {
-            nodes(it, |node| {
+        judge: |survey| {
+            nodes(survey, |node| {
                 let stray = node.machine.is_none() && !node.own_host && node.dormer.is_none();
                 stray.then(|| "it has no Machine, and no label of a BYOH host".to_owned())
             })
         },
-        todo: "find out whose it is before you go on; dormer takes over nodes with a Machine, and entries of \
+        todo: "find out whose it is before you continue; dormer takes over nodes with a Machine, and entries of \
                windows-instances: kubectl get node OBJECT --show-labels",
     },
     CheckRow {
         code: "InstancesNotCopied",
         severity: Severity::Error,
-        judge: |it| {
-            let owned = it.wmco_nodes().any(|node| node.own_host);
-            match (owned && it.own_instances.is_none(), it.instances) {
+        judge: |survey| {
+            let owned = survey.wmco_nodes().any(|node| node.own_host);
+            match (owned && survey.own_instances.is_none(), survey.instances) {
                 (true, Some(entries)) => vec![(
-                    format!("ConfigMap {}/{INSTANCES}", it.wmco_namespace),
+                    format!("ConfigMap {}/{INSTANCES}", survey.wmco_namespace),
                     format!("its {entries} BYOH hosts are not in dormer's namespace"),
                 )],
                 (true, None) => vec![(
@@ -229,13 +229,13 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "ServicesAbsent",
         severity: Severity::Error,
-        judge: |it| {
-            let there: BTreeSet<&String> = it.services.iter().collect();
-            let needed: BTreeSet<&String> = it
+        judge: |survey| {
+            let there: BTreeSet<&String> = survey.services.iter().collect();
+            let needed: BTreeSet<&String> = survey
                 .still_wmco()
                 .filter_map(|node| node.version.as_ref())
                 .collect();
-            let home = &it.wmco_namespace;
+            let home = &survey.wmco_namespace;
             let missing = needed.difference(&there);
             missing
                 .map(|version| {
@@ -268,10 +268,10 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "PoolNotPaused",
         severity: Severity::Error,
-        judge: |it| {
-            match &it.pool {
-            Some(pool) if !it.operator_left().is_empty() && !pool.waits() => vec![(
-                format!("WindowsPool {}/{POOL}", it.namespace),
+        judge: |survey| {
+            match &survey.pool {
+            Some(pool) if !survey.operator_left().is_empty() && !pool.waits() => vec![(
+                format!("WindowsPool {}/{POOL}", survey.namespace),
                 "it upgrades nodes as soon as WMCO is gone: it is not paused, or its approval is Automatic".to_owned(),
             )],
             Some(_) | None => Vec::new(),
@@ -283,10 +283,10 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "PoolRecreates",
         severity: Severity::Warning,
-        judge: |it| {
-            match &it.pool {
-            Some(pool) if !pool.in_place && it.still_wmco().next().is_some() => vec![(
-                format!("WindowsPool {}/{POOL}", it.namespace),
+        judge: |survey| {
+            match &survey.pool {
+            Some(pool) if !pool.in_place && survey.still_wmco().next().is_some() => vec![(
+                format!("WindowsPool {}/{POOL}", survey.namespace),
                 "the first upgrade replaces each Machine: its host, and the way back with it, are gone".to_owned(),
             )],
             Some(_) | None => Vec::new(),
@@ -298,8 +298,8 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "PauseImage",
         severity: Severity::Warning,
-        judge: |it| {
-            let found = pause::judge(it).into_iter();
+        judge: |survey| {
+            let found = pause::judge(survey).into_iter();
             found.map(|message| (String::new(), message)).collect()
         },
         todo: "see which mirrors there are, and choose a way in docs/migrate-from-wmco.md, The pause image: kubectl get \
@@ -330,11 +330,11 @@ pub(super) fn filled(survey: &Survey, text: &str, object: &str) -> String {
 }
 
 /// Findings of a survey, in the order in which one mends them.
-pub(super) fn judge(survey: &Survey) -> Vec<Finding> {
+pub(super) fn judge(survey: &Survey) -> Vec<MigrationFinding> {
     let mut found = Vec::new();
     for row in TABLE {
         for (object, message) in (row.judge)(survey) {
-            found.push(Finding {
+            found.push(MigrationFinding {
                 code: row.code,
                 severity: row.severity,
                 what_to_do: filled(survey, row.todo, &object),
@@ -348,7 +348,7 @@ pub(super) fn judge(survey: &Survey) -> Vec<Finding> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{super::survey::Pool, *};
+    use super::{super::survey::SurveyedPool, *};
 
     /// A node that WMCO has finished.
     pub(in super::super) fn node(name: &str) -> WindowsNode {
@@ -386,8 +386,8 @@ pub(super) mod tests {
         judge(survey).iter().map(|it| it.code).collect()
     }
 
-    fn pool(paused: bool, manual: bool, in_place: bool) -> Option<Pool> {
-        Some(Pool {
+    fn pool(paused: bool, manual: bool, in_place: bool) -> Option<SurveyedPool> {
+        Some(SurveyedPool {
             paused,
             manual,
             in_place,

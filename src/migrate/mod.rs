@@ -264,14 +264,14 @@ impl Back {
         ))
     }
 
-    fn login(&self) -> Result<Option<back::Login>, Failure> {
+    fn login(&self) -> Result<Option<back::SshLogin>, Failure> {
         let (Some(key), Some(program)) = (&self.key, &self.host_program) else {
             return Ok(None);
         };
         let key = read_key(key)?;
         let program = HostProgram::read(program)
             .map_err(|error| Failure::Usage(format!("--host-program: {error}")))?;
-        Ok(Some(back::Login {
+        Ok(Some(back::SshLogin {
             user: self.user.clone(),
             port: self.port,
             key,

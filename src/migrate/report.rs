@@ -1,9 +1,9 @@
 //! What people and programs are shown of a move.
 
 use super::{
-    findings::Finding,
+    findings::MigrationFinding,
     pause,
-    steps::Step,
+    steps::MigrationStep,
     survey::{KeySecret, Survey, WindowsNode},
 };
 use dormer_client::output::{Column, table};
@@ -11,7 +11,7 @@ use dormer_lint::{Severity, counted};
 use serde_json::{Value, json};
 
 /// Report for people.
-pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
+pub(super) fn text(survey: &Survey, found: &[MigrationFinding]) -> String {
     let mut lines = vec![format!(
         "Kubernetes {}, namespace {}",
         survey.kubernetes, survey.namespace
@@ -61,7 +61,7 @@ pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
 }
 
 /// Report for programs.
-pub(super) fn json(survey: &Survey, found: &[Finding]) -> Value {
+pub(super) fn json(survey: &Survey, found: &[MigrationFinding]) -> Value {
     json!({"dormer": env!("CARGO_PKG_VERSION"), "cluster": survey, "findings": found})
 }
 
@@ -148,7 +148,7 @@ fn columns() -> [Column<WindowsNode>; 6] {
 }
 
 /// All steps for people.
-pub(super) fn steps(all: &[Step]) -> String {
+pub(super) fn steps(all: &[MigrationStep]) -> String {
     let next = all.iter().position(|step| !step.done);
     let mut lines = Vec::new();
     for (at, step) in all.iter().enumerate() {
@@ -168,7 +168,7 @@ pub(super) fn steps(all: &[Step]) -> String {
 }
 
 /// The next step for people, and why those before it count as done.
-pub(super) fn next(all: &[Step]) -> String {
+pub(super) fn next(all: &[MigrationStep]) -> String {
     let done = all.iter().take_while(|step| step.done);
     let mut lines: Vec<String> = done
         .map(|step| format!("done {}: {}", step.name, step.why))

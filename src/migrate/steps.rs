@@ -47,16 +47,16 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "wmco-at-rest",
         what: "WMCO has finished its own work on every node",
-        judge: |it| {
-            if it.operator_left().is_empty() {
+        judge: |survey| {
+            if survey.operator_left().is_empty() {
                 return Ok("WMCO is gone".to_owned());
             }
-            let found = judge(it);
+            let found = judge(survey);
             match found.iter().find(|it| AT_WORK.contains(&it.code)) {
                 Some(open) => Err(format!("{}: {}", open.object, open.message)),
                 None => Ok(format!(
                     "WMCO has nothing to do on {}",
-                    counted(it.wmco_nodes().count(), "node")
+                    counted(survey.wmco_nodes().count(), "node")
                 )),
             }
         },
@@ -66,7 +66,7 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "copy-key",
         what: "dormer's namespace has a copy of the SSH key of the hosts",
-        judge: |it| match (&it.key, &it.key_copy) {
+        judge: |survey| match (&survey.key, &survey.key_copy) {
             (KeySecret::There(a), KeySecret::There(b)) if a != b => {
                 Err("the copy is another key than WMCO's".to_owned())
             }
@@ -80,17 +80,17 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "install",
         what: "dormer runs, and its pool is paused and asks for approvals",
-        judge: |it| {
-            let Some(pool) = &it.pool else {
+        judge: |survey| {
+            let Some(pool) = &survey.pool else {
                 return Err("there is no WindowsPool windows".to_owned());
             };
-            if it.watcher.is_none() {
+            if survey.watcher.is_none() {
                 return Err("no dormer holds the Lease dormer-watcher".to_owned());
             }
-            if it.operator_left().is_empty() {
+            if survey.operator_left().is_empty() {
                 return Ok("dormer runs".to_owned());
             }
-            let hosts = judge(it)
+            let hosts = judge(survey)
                 .into_iter()
                 .find(|it| it.code == "InstancesNotCopied");
             match (pool.paused, pool.manual, hosts) {
@@ -110,7 +110,7 @@ pub(super) const STEPS: &[StepRow] = &[
         name: "remove-wmco",
         what: "WMCO's Subscription, ClusterServiceVersion and Deployment are gone; its ConfigMaps, annotations and WICD's \
                account stay",
-        judge: |it| match it.operator_left() {
+        judge: |survey| match survey.operator_left() {
             left if left.is_empty() => Ok("nothing is left that could start WMCO".to_owned()),
             left => Err(format!("there is still {}", left.join(", "))),
         },
@@ -120,8 +120,8 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "adopt",
         what: "dormer has taken every node over: WICD is stopped and disabled there, and no pod has moved",
-        judge: |it| {
-            let open: Vec<&str> = it
+        judge: |survey| {
+            let open: Vec<&str> = survey
                 .still_wmco()
                 .filter(|node| !node.ignored && node.state.as_deref() != Some("Joined"))
                 .map(|node| node.name.as_str())
@@ -129,7 +129,7 @@ pub(super) const STEPS: &[StepRow] = &[
             match open.as_slice() {
                 [] => Ok(format!(
                     "dormer shows {} as Joined",
-                    counted(it.wmco_nodes().count(), "node")
+                    counted(survey.wmco_nodes().count(), "node")
                 )),
                 [first, ..] => Err(format!(
                     "{} not Joined yet, such as {first}",
@@ -143,8 +143,8 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "resume",
         what: "the pool works, and each upgrade asks for an approval",
-        judge: |it| match &it.pool {
-            Some(pool) if pool.paused && it.still_wmco().next().is_some() => {
+        judge: |survey| match &survey.pool {
+            Some(pool) if pool.paused && survey.still_wmco().next().is_some() => {
                 Err("the pool is paused".to_owned())
             }
             _ => Ok("the pool is not paused".to_owned()),
@@ -155,8 +155,8 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "first-upgrade",
         what: "one node was upgraded by approval, with a drain, and serves",
-        judge: |it| {
-            let first = it
+        judge: |survey| {
+            let first = survey
                 .nodes
                 .iter()
                 .find(|node| node.dormer.is_some() && node.ready);
@@ -176,8 +176,8 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "automatic",
         what: "the pool upgrades the others without approvals, one after the other",
-        judge: |it| match &it.pool {
-            Some(pool) if pool.manual && it.still_wmco().any(|node| !node.ignored) => {
+        judge: |survey| match &survey.pool {
+            Some(pool) if pool.manual && survey.still_wmco().any(|node| !node.ignored) => {
                 Err("the pool's approval is Manual".to_owned())
             }
             _ => Ok("upgrades need no approval any more".to_owned()),
@@ -188,8 +188,8 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "upgrade-all",
         what: "every node carries dormer's version",
-        judge: |it| {
-            let open = it.still_wmco().filter(|node| !node.ignored).count();
+        judge: |survey| {
+            let open = survey.still_wmco().filter(|node| !node.ignored).count();
             match open {
                 0 => Ok("every node that dormer does not ignore carries its version".to_owned()),
                 _ => Err(format!("{} to upgrade", counted(open, "node"))),
@@ -201,14 +201,17 @@ pub(super) const STEPS: &[StepRow] = &[
     StepRow {
         name: "clean-up",
         what: "WMCO's ConfigMaps, key and accounts are gone; there is no way back from here",
-        judge: |it| {
-            let kept = it.still_wmco().count();
+        judge: |survey| {
+            let kept = survey.still_wmco().count();
             if kept > 0 {
                 return Err(format!("{} still WMCO's", counted(kept, "node")));
             }
-            match it.services.is_empty() && !it.daemon_account && it.key == KeySecret::Absent {
+            match survey.services.is_empty()
+                && !survey.daemon_account
+                && survey.key == KeySecret::Absent
+            {
                 true => Ok("nothing of WMCO is left".to_owned()),
-                false => Err(format!("its namespace {} is there", it.wmco_namespace)),
+                false => Err(format!("its namespace {} is there", survey.wmco_namespace)),
             }
         },
         how: "when you are sure: kubectl delete namespace of WMCO; kubectl annotate nodes -l kubernetes.io/os=windows \
@@ -223,7 +226,7 @@ pub(super) const STEPS: &[StepRow] = &[
 /// A step, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Step {
+pub(super) struct MigrationStep {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     /// Done, and all before it, too.
@@ -235,7 +238,7 @@ pub(super) struct Step {
 }
 
 /// All steps. One behind an open step is not done, whatever the cluster shows.
-pub(super) fn steps(survey: &Survey) -> Vec<Step> {
+pub(super) fn steps(survey: &Survey) -> Vec<MigrationStep> {
     let mut open = false;
     let one = |row: &StepRow| {
         let (done, why) = match (row.judge)(survey) {
@@ -248,7 +251,7 @@ pub(super) fn steps(survey: &Survey) -> Vec<Step> {
             "namespace of WMCO",
             &format!("namespace {}", survey.wmco_namespace),
         );
-        Step {
+        MigrationStep {
             name: row.name,
             what: row.what,
             done,
@@ -309,7 +312,7 @@ pub(super) fn refusal(survey: &Survey, name: &str) -> Result<Write, (String, Str
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{findings::tests::healthy, survey::Pool},
+        super::{findings::tests::healthy, survey::SurveyedPool},
         *,
     };
 
@@ -329,7 +332,7 @@ mod tests {
         ("copy-key", |it| it.key_copy = it.key.clone()),
         ("install", |it| {
             it.watcher = Some("dormer-0".into());
-            it.pool = Some(Pool {
+            it.pool = Some(SurveyedPool {
                 paused: true,
                 manual: true,
                 in_place: true,

@@ -107,7 +107,7 @@ impl KeySecret {
 /// dormer's pool, as far as a move needs it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pool {
+pub(super) struct SurveyedPool {
     pub(super) paused: bool,
     /// `Manual`, and not `Automatic`.
     pub(super) manual: bool,
@@ -115,7 +115,7 @@ pub(super) struct Pool {
     pub(super) in_place: bool,
 }
 
-impl Pool {
+impl SurveyedPool {
     /// Whether no node is upgraded before a person says so, twice.
     pub(super) fn waits(&self) -> bool {
         self.paused && self.manual
@@ -152,7 +152,7 @@ pub(super) struct Survey {
     pub(super) key: KeySecret,
     /// The copy in dormer's namespace.
     pub(super) key_copy: KeySecret,
-    pub(super) pool: Option<Pool>,
+    pub(super) pool: Option<SurveyedPool>,
     /// Process that holds the Lease of dormer's watcher.
     pub(super) watcher: Option<String>,
     pub(super) nodes: Vec<WindowsNode>,
@@ -441,7 +441,7 @@ impl ClusterReader<'_> {
             .await;
         // A server that knows no such field's selector answers with all.
         let pool = pools.iter().find(|it| name(it) == POOL);
-        survey.pool = pool.map(|pool| Pool {
+        survey.pool = pool.map(|pool| SurveyedPool {
             paused: pool["spec"]["paused"] == true,
             manual: pool["spec"]["approval"] == "Manual",
             in_place: pool["spec"]["strategy"]["type"] == "InPlace",

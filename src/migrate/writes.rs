@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Carries a step out, and says what was done, line by line.
 ///
 /// # Errors
-/// The API server's refusal. The same command then goes on where it stopped.
+/// The API server's refusal. The same command then continues where it stopped.
 pub(super) async fn carry_out(
     client: &Client,
     survey: &Survey,

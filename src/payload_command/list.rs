@@ -4,7 +4,7 @@ use super::{Form, folders, size};
 use clap::Args;
 use dormer_client::{
     Failure,
-    output::{Column, Output, optional, table},
+    output::{Column, OutputFormat, optional, table},
 };
 use dormer_profile::payload::{Manifest, PayloadFile};
 use dormer_workers::{catalog::order, packed::estimate, payload::Folder};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `dormer payload list`.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct PayloadList {
     /// Folders with a payload, or with payloads in them
     #[arg(
         required = true,
@@ -27,7 +27,7 @@ pub(crate) struct List {
     form: Form,
 }
 
-impl List {
+impl PayloadList {
     /// The list, and whether all of it can be read.
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let mut found = Vec::new();
@@ -41,7 +41,7 @@ impl List {
         if let Some(text) = self.form.output.for_programs(&json!({"items": found}))? {
             return Ok((text, good));
         }
-        let mut text = table(&found, COLUMNS, self.form.output == Output::Wide);
+        let mut text = table(&found, COLUMNS, self.form.output == OutputFormat::Wide);
         let unread = found.iter().filter(|it| it.problem.is_some()).count();
         if unread > 0 {
             let are = if unread == 1 { "is" } else { "are" };

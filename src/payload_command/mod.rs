@@ -8,7 +8,7 @@ mod pause;
 mod verify;
 
 use clap::{Args, Subcommand};
-use dormer_client::{EXIT_CODES, Failure, file::unreadable, finish, output::Output};
+use dormer_client::{EXIT_CODES, Failure, file::unreadable, finish, output::OutputFormat};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -17,13 +17,13 @@ use std::{
 
 /// Subcommands for payloads.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Payload {
+pub(crate) enum PayloadCommand {
     /// Compare every file of a payload's folder with its manifest: checksums, sizes, missing and extra files
     #[command(after_help = EXIT_CODES)]
     Verify(verify::Verify),
     /// List the payloads in folders: version, kubelet, Windows builds, and which versions each may follow
     #[command(after_help = EXIT_CODES)]
-    List(list::List),
+    List(list::PayloadList),
     /// Write a payload's manifest: checksums, sizes, destinations; checks that every program is one for these hosts
     #[command(after_help = EXIT_CODES)]
     Make(Box<make::Make>),
@@ -37,17 +37,17 @@ pub(crate) enum Payload {
 struct Form {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// Runs the subcommand, and returns the exit code.
-pub(crate) async fn run(asked: Payload) -> ExitCode {
+pub(crate) async fn run(asked: PayloadCommand) -> ExitCode {
     // Checksums of gigabytes would block the async runtime, so they run on a thread of their own.
     let done = tokio::task::spawn_blocking(move || match asked {
-        Payload::Verify(verify) => verify.run(),
-        Payload::List(list) => list.run(),
-        Payload::Make(make) => make.run().map(|text| (text, true)),
-        Payload::Copy(copy) => copy.run().map(|text| (text, true)),
+        PayloadCommand::Verify(verify) => verify.run(),
+        PayloadCommand::List(list) => list.run(),
+        PayloadCommand::Make(make) => make.run().map(|text| (text, true)),
+        PayloadCommand::Copy(copy) => copy.run().map(|text| (text, true)),
     });
     finish(
         done.await
@@ -96,7 +96,7 @@ const UNFINISHED: &str = "unfinished";
 /// Writes a file so that a reader finds all of it or none: under another name, then renamed.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     std::fs::write(&unfinished, bytes)?;

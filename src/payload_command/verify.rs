@@ -5,7 +5,7 @@ use crate::profile_command::offline::built_in;
 use clap::Args;
 use dormer_client::{
     Failure,
-    output::{Column, Output, optional, table},
+    output::{Column, OutputFormat, optional, table},
 };
 use dormer_profile::{
     payload::{Manifest, SIGNATURE_FILE},
@@ -90,7 +90,7 @@ impl Verify {
         let text = match self.form.output.for_programs(&report)? {
             Some(text) => text,
             None => {
-                let wide = self.form.output == Output::Wide;
+                let wide = self.form.output == OutputFormat::Wide;
                 let text = for_people(&manifest, &rows, wrong, wide);
                 match checked {
                     true => text,

@@ -1,6 +1,6 @@
 //! The report about a cluster, and the step in it that a host's report has: whether another operator is there.
 
-use super::{findings::Finding, survey::Survey};
+use super::{findings::PreflightFinding, survey::Survey};
 use dormer_lint::{Severity, counted};
 use dormer_proto::{message::Failure, other_operator::OtherOperator};
 use dormer_workers::kubernetes::operators;
@@ -8,12 +8,12 @@ use kube::Client;
 use serde_json::json;
 
 /// Report for people.
-pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
+pub(super) fn text(survey: &Survey, found: &[PreflightFinding]) -> String {
     let mut lines = vec![format!(
         "Kubernetes {}, namespace {}",
         survey.api_server, survey.namespace
     )];
-    for Finding {
+    for PreflightFinding {
         code,
         severity,
         object,
@@ -48,7 +48,7 @@ pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
 }
 
 /// Report for programs.
-pub(super) fn json(survey: &Survey, found: &[Finding]) -> String {
+pub(super) fn json(survey: &Survey, found: &[PreflightFinding]) -> String {
     let whole = json!({
         "dormer": env!("CARGO_PKG_VERSION"),
         "kubernetes": survey.api_server,
@@ -58,7 +58,7 @@ pub(super) fn json(survey: &Survey, found: &[Finding]) -> String {
     serde_json::to_string_pretty(&whole).unwrap_or_default()
 }
 
-/// Looks in that cluster. An operator that runs fails the step; one that is only installed is told.
+/// Looks in that cluster. An operator that runs fails the step; one that is only installed is reported.
 pub(super) async fn check(
     client: Result<Client, dormer_client::Failure>,
 ) -> Result<String, Failure> {

@@ -1,28 +1,38 @@
 //! Judgement of a cluster's survey: each finding with its object, what is wrong, and what to do.
 
-use super::survey::{MACHINE_API, ReadObject, Survey, name};
-use base64::{Engine, prelude::BASE64_STANDARD};
+mod network;
+mod secrets;
+
+use super::survey::{ReadObject, Survey, name};
 use dormer_lint::{Flavour, Severity, lint};
-use dormer_profile::{payload::check_skew, userdata::user_data, yaml};
+use dormer_profile::{
+    builtin,
+    layers::{Layer, stack},
+    payload::check_skew,
+    yaml,
+};
 use dormer_proto::other_operator::OtherOperator;
 use dormer_support::{
-    Refusal, platform,
+    Refusal,
     version::{self, DOCKER, Minor},
+    windows,
 };
-use dormer_workers::ssh::{Key, SshError};
+use dormer_workers::pool::LAYER_KEY;
+use network::network;
+use secrets::{key, openshift_secrets, userdata};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Port of VXLAN where nothing else is set, and the only one of Windows Server 2019.
-const VXLAN: u64 = 4_789;
 /// Definition of pools, without which dormer has none.
 const POOLS: &str = "windowspools.dormer.io";
+/// Days before the end of Windows' updates from which on it is a finding.
+const END_DAYS: i64 = 180;
 /// Definition of gMSA's credential specs.
 const GMSA: &str = "gmsacredentialspecs.windows.k8s.io";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
+pub(super) struct PreflightFinding {
     /// Stable code: a word, or the name of a lint's rule.
     pub(super) code: String,
     /// How bad it is.
@@ -35,7 +45,7 @@ pub(super) struct Finding {
 }
 
 /// Findings, in the order in which one mends them.
-struct Findings(Vec<Finding>);
+struct Findings(Vec<PreflightFinding>);
 
 impl Findings {
     fn error(&mut self, code: &str, object: &str, message: impl Into<String>, todo: &str) {
@@ -47,7 +57,7 @@ impl Findings {
     }
 
     fn add(&mut self, severity: Severity, code: &str, object: &str, message: String, todo: &str) {
-        self.0.push(Finding {
+        self.0.push(PreflightFinding {
             code: code.to_owned(),
             severity,
             object: object.to_owned(),
@@ -57,7 +67,7 @@ impl Findings {
     }
 }
 
-pub(super) fn judge(survey: &Survey) -> Vec<Finding> {
+pub(super) fn judge(survey: &Survey) -> Vec<PreflightFinding> {
     let mut found = Findings(Vec::new());
     for why in &survey.unread {
         let todo = "give the kubeconfig's account the right to read it, and run preflight again";
@@ -76,6 +86,7 @@ pub(super) fn judge(survey: &Survey) -> Vec<Finding> {
     manifests(survey, &mut found);
     nodes(survey, &mut found);
     own(survey, &mut found);
+    pool_layers(survey, &mut found);
     gmsa(survey, &mut found);
     rights(survey, &mut found);
     found.0
@@ -168,336 +179,6 @@ fn platform_of(survey: &Survey) -> String {
             .or(it["platform"].as_str())
     });
     name.unwrap_or_default().to_ascii_lowercase()
-}
-
-const INSTALL_TIME: &str = "this is set when a cluster is installed and cannot be changed later: install a cluster with \
-                            networkType OVNKubernetes and a hybridOverlayConfig";
-
-fn network(survey: &Survey, found: &mut Findings) {
-    let platform = platform_of(survey);
-    if let Some(refusal) = Refusal::of_platform(&platform, "", &[]) {
-        found.error(
-            "PlatformUnsupported",
-            "Infrastructure cluster",
-            refusal.to_string(),
-            &refusal.mend(),
-        );
-    }
-    let object = "Network cluster (config.openshift.io)";
-    let Some(config) = survey.network.value() else {
-        if survey.network == ReadObject::Absent {
-            let todo = "without it dormer does not know the service network: restore it";
-            found.error("NetworkAbsent", object, "there is none", todo);
-        }
-        return;
-    };
-    let of = |it: &Value, path: &str| it.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    let kind = of(config, "/status/networkType").or_else(|| of(config, "/spec/networkType"));
-    let kind = kind.unwrap_or_default();
-    if let Some(plugin) = platform::plugin(&kind) {
-        if let Some(why) = plugin.refused {
-            found.error(
-                "NetworkUnsupported",
-                object,
-                format!("the network is {kind}: {why}"),
-                INSTALL_TIME,
-            );
-            return;
-        }
-    } else {
-        let todo = "see docs/support.md, and the plugin's own pages about Windows nodes";
-        found.warning(
-            "NetworkUnknown",
-            object,
-            format!("dormer does not know the network {kind:?}"),
-            todo,
-        );
-    }
-    if config["spec"]["serviceNetwork"][0].as_str().is_none() {
-        let todo = "name the services' network in spec.serviceNetwork";
-        found.error(
-            "ServiceNetworkAbsent",
-            object,
-            "it names no network of services",
-            todo,
-        );
-    }
-    if kind == "OVNKubernetes" {
-        overlay(survey, config, &platform, found);
-    }
-}
-
-fn overlay(survey: &Survey, config: &Value, platform: &str, found: &mut Findings) {
-    let object = "Network cluster (operator.openshift.io)";
-    let Some(operator) = survey.network_operator.value() else {
-        if survey.network_operator == ReadObject::Absent {
-            found.error("HybridOverlayAbsent", object, "there is none", INSTALL_TIME);
-        }
-        return;
-    };
-    let default = &operator["spec"]["defaultNetwork"];
-    if let (Some(one), Some(other)) = (
-        default["type"].as_str(),
-        config["spec"]["networkType"].as_str(),
-    ) && one != other
-    {
-        let message = format!("it says {one}, and the other Network object {other}");
-        let todo = "wait for the network's migration to end: oc get clusteroperator network";
-        found.error("NetworksDiffer", object, message, todo);
-    }
-    let hybrid = &default["ovnKubernetesConfig"]["hybridOverlayConfig"];
-    let networks = hybrid["hybridClusterNetwork"].as_array();
-    let Some(networks) = networks.filter(|it| !it.is_empty()) else {
-        let message = "there is no hybridOverlayConfig with a hybridClusterNetwork, so pods on Windows nodes have no network";
-        found.error("HybridOverlayAbsent", object, message, INSTALL_TIME);
-        return;
-    };
-    let cidr = |it: &Value| it["cidr"].as_str().and_then(Cidr::parse);
-    let of = |it: &Value| {
-        it.as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(cidr)
-            .collect::<Vec<_>>()
-    };
-    let services = config["spec"]["serviceNetwork"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let services = services.filter_map(|it| Cidr::parse(it.as_str()?));
-    let others: Vec<Cidr> = of(&config["spec"]["clusterNetwork"])
-        .into_iter()
-        .chain(services)
-        .collect();
-    for network in networks.iter().filter_map(cidr) {
-        if let Some(other) = others.iter().find(|it| it.overlaps(&network)) {
-            let message = format!("the hybrid network {network} overlaps {other}");
-            found.error("HybridOverlayOverlaps", object, message, INSTALL_TIME);
-        }
-    }
-    let port = hybrid["hybridOverlayVXLANPort"].as_u64();
-    if platform == "vsphere" && port.is_none_or(|port| port == VXLAN) {
-        let message = format!(
-            "the hybrid overlay uses VXLAN's port {VXLAN}, which vSphere's own network takes"
-        );
-        let todo = "set hybridOverlayVXLANPort to a free port, such as 9898, when the cluster is installed";
-        found.error("VxlanPortTaken", object, message, todo);
-    }
-    let custom = port.filter(|port| *port != VXLAN);
-    let old = survey.machine_sets.iter().find(|set| is_2019(set));
-    if let (Some(port), Some(set)) = (custom, old) {
-        let message = format!(
-            "the hybrid overlay uses VXLAN's port {port}, and {} has images of Windows Server 2019, which knows {VXLAN} only",
-            name(set)
-        );
-        let todo = "give the MachineSet an image of Windows Server 2022 or 2025";
-        found.error("VxlanPort2019", object, message, todo);
-    }
-}
-
-/// Whether a MachineSet's image is one of Windows Server 2019, by its name.
-fn is_2019(set: &Value) -> bool {
-    let value = &set["spec"]["template"]["spec"]["providerSpec"]["value"];
-    let texts = [
-        &value["image"]["sku"],
-        &value["template"],
-        &value["disks"][0]["image"],
-    ];
-    let labelled =
-        set["spec"]["template"]["metadata"]["labels"]["machine.openshift.io/os-id"] == "Windows";
-    labelled
-        && texts
-            .iter()
-            .any(|it| it.as_str().is_some_and(|it| it.contains("2019")))
-}
-
-/// Network of IPv4.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cidr {
-    first: u32,
-    bits: u32,
-}
-
-impl Cidr {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.split_once('/')?;
-        let address: std::net::Ipv4Addr = address.parse().ok()?;
-        let bits: u32 = bits.parse().ok().filter(|bits| *bits <= 32)?;
-        let first = u32::from(address) & Self::mask(bits);
-        Some(Self { first, bits })
-    }
-
-    fn mask(bits: u32) -> u32 {
-        u32::MAX.checked_shl(32 - bits).unwrap_or(0)
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        let mask = Self::mask(self.bits.min(other.bits));
-        self.first & mask == other.first & mask
-    }
-}
-
-impl std::fmt::Display for Cidr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", std::net::Ipv4Addr::from(self.first), self.bits)
-    }
-}
-
-fn secret_text(secret: &Value, key: &str) -> Option<String> {
-    let encoded = secret["data"][key].as_str()?;
-    String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()
-}
-
-fn openshift_secrets(survey: &Survey, found: &mut Findings) {
-    let token = "Secret openshift-machine-config-operator/node-bootstrapper-token";
-    let todo = "the machine config operator makes it: oc get clusteroperator machine-config";
-    match &survey.bootstrap {
-        ReadObject::Absent => found.error(
-            "BootstrapTokenAbsent",
-            token,
-            "new nodes have no token to join with",
-            todo,
-        ),
-        ReadObject::There(secret) => {
-            for key in ["ca.crt", "token"] {
-                if secret_text(secret, key).is_none_or(|it| it.trim().is_empty()) {
-                    let message = format!("it has no {key}, so new nodes cannot join");
-                    found.error("BootstrapTokenAbsent", token, message, todo);
-                }
-            }
-        }
-        ReadObject::Unread(_) => {}
-    }
-    if survey.pull_secret == ReadObject::Absent {
-        let todo = "without it nodes pull from public registries only: restore it";
-        found.warning(
-            "PullSecretAbsent",
-            "Secret openshift-config/pull-secret",
-            "there is none",
-            todo,
-        );
-    }
-}
-
-/// Judges dormer's private key. Returns its public half.
-fn key(survey: &Survey, found: &mut Findings) -> Option<String> {
-    let namespace = &survey.namespace;
-    let object = format!("Secret {namespace}/cloud-private-key");
-    let make = format!(
-        "make a key for dormer alone: ssh-keygen -t ed25519 -N '' -f windows && kubectl -n {namespace} create secret \
-         generic cloud-private-key --from-file=private-key.pem=windows"
-    );
-    let secret = match &survey.key {
-        ReadObject::Absent => {
-            found.error(
-                "KeyAbsent",
-                &object,
-                "dormer has no SSH key for the hosts",
-                &make,
-            );
-            return None;
-        }
-        ReadObject::Unread(_) => return None,
-        ReadObject::There(secret) => secret,
-    };
-    let Some(text) = secret_text(secret, "private-key.pem") else {
-        found.error("KeyAbsent", &object, "it has no private-key.pem", &make);
-        return None;
-    };
-    let key = match Key::read(&text) {
-        Ok(key) => key,
-        Err(error) => {
-            let code = match error {
-                SshError::KeyEncrypted => "KeyEncrypted",
-                SshError::KeyWeak(_) => "KeyWeak",
-                _ => "KeyUnusable",
-            };
-            found.error(code, &object, error.to_string(), &make);
-            return None;
-        }
-    };
-    let public = key.public_line().ok()?;
-    if installed_with(survey)
-        .iter()
-        .any(|known| same_key(known, &public))
-    {
-        let message =
-            "it is the key that the cluster was installed with, which opens the control plane, too";
-        found.error("KeyIsTheClusters", &object, message, &make);
-    }
-    Some(public)
-}
-
-/// Public keys that the cluster was installed with.
-fn installed_with(survey: &Survey) -> Vec<String> {
-    let Some(config) = survey.install_keys.value() else {
-        return Vec::new();
-    };
-    let users = config["spec"]["config"]["passwd"]["users"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let keys = users.flat_map(|it| it["sshAuthorizedKeys"].as_array().into_iter().flatten());
-    keys.filter_map(|it| Some(it.as_str()?.to_owned()))
-        .collect()
-}
-
-/// Whether two lines of `authorized_keys` have one key; comments do not count.
-fn same_key(one: &str, other: &str) -> bool {
-    let key = |line: &str| {
-        line.split_whitespace()
-            .take(2)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    key(one).len() == 2 && key(one) == key(other)
-}
-
-fn userdata(survey: &Survey, public: Option<&str>, found: &mut Findings) {
-    let object = format!("Secret {MACHINE_API}/windows-user-data");
-    let todo = format!(
-        "dormer writes it at its start; if another wrote this one: kubectl -n {MACHINE_API} delete secret windows-user-data"
-    );
-    let any_set = survey.machine_sets.iter().any(|set| {
-        set["spec"]["template"]["metadata"]["labels"]["machine.openshift.io/os-id"] == "Windows"
-    });
-    let secret = match &survey.user_data {
-        ReadObject::Absent => {
-            if any_set {
-                let message = "there is none, and a Windows MachineSet needs it: without it dormer cannot log in to its hosts";
-                found.warning("UserDataAbsent", &object, message, &todo);
-            }
-            return;
-        }
-        ReadObject::Unread(_) => return,
-        ReadObject::There(secret) => secret,
-    };
-    let Some(text) = secret_text(secret, "userData").filter(|it| !it.trim().is_empty()) else {
-        found.error("UserDataEmpty", &object, "it has no userData", &todo);
-        return;
-    };
-    let Some(public) = public else { return };
-    let words: Vec<&str> = public.split_whitespace().take(2).collect();
-    if !text.contains(&words.join(" ")) {
-        let message = "it permits another key than dormer's: new hosts would refuse dormer's login";
-        found.error("UserDataOtherKey", &object, message, &todo);
-        return;
-    }
-    if !text.contains("sshd") {
-        found.error(
-            "UserDataWithoutSshd",
-            &object,
-            "it does not start sshd",
-            &todo,
-        );
-    }
-    let ours = secret["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "dormer";
-    let right = user_data(public, &platform_of(survey)).ok();
-    if ours && right.is_some_and(|right| right != text) {
-        let message =
-            "it is not what dormer would write: a person changed it, or an earlier dormer wrote it";
-        found.warning("UserDataChanged", &object, message, &todo);
-    }
 }
 
 /// MachineSets and what belongs to them, by the lint's rules. A server fills in more than people write, so rules
@@ -605,6 +286,7 @@ fn nodes(survey: &Survey, found: &mut Findings) {
                 &refusal.mend(),
             );
         }
+        of_the_table(node, &survey.today, found);
         if let (Some(kubelet), Some(server)) = (Minor::parse(text("kubeletVersion")), server)
             && let Err(why) = check_skew(kubelet.minor, server.minor, server.minor)
         {
@@ -618,6 +300,39 @@ fn nodes(survey: &Survey, found: &mut Findings) {
             let todo = "dormer's profiles register nodes with it; meanwhile: kubectl taint node NODE os=Windows:NoSchedule";
             found.warning("NodeWithoutTaint", &object, message, todo);
         }
+    }
+}
+
+/// What the support table says of a node's containerd, and of its Windows and the updates of it.
+fn of_the_table(node: &Value, today: &str, found: &mut Findings) {
+    let object = format!("Node {}", name(node));
+    let info = &node["status"]["nodeInfo"];
+    let text = |key: &str| info[key].as_str().unwrap_or_default();
+    let runtime = text("containerRuntimeVersion");
+    let containerd = runtime.strip_prefix("containerd://").and_then(Minor::parse);
+    if let Some(Err(why)) = containerd.map(version::containerd) {
+        let todo = "choose a payload with a containerd that docs/support.md lists as supported";
+        let message = format!("its runtime {runtime} is not supported: {why}");
+        found.error("NodeContainerdOld", &object, message, todo);
+    }
+    let kernel = text("kernelVersion");
+    if let Some(kubelet) = Minor::parse(text("kubeletVersion"))
+        && let Some(bad) = windows::bad_build(kernel, kubelet)
+    {
+        let message = format!("its update {kernel} has a known fault: {}", bad.what);
+        found.warning("NodeBadUpdate", &object, message, bad.mend);
+    }
+    let build: Vec<&str> = kernel.split('.').take(3).collect();
+    let release = windows::release(&build.join("."), text("osImage"));
+    let supported = release.filter(|it| it.refused.is_none());
+    if let Some((release, left)) = supported.and_then(|it| Some((it, it.days_left(today)?)))
+        && left <= END_DAYS
+    {
+        let verb = if left < 0 { "ended" } else { "end" };
+        let message = format!("the updates of {} {verb} on {}", release.name, release.ends);
+        let todo =
+            "make the node anew from an image of a later Windows: docs/support.md lists them";
+        found.warning("NodeUpdatesEnd", &object, message, todo);
     }
 }
 
@@ -667,6 +382,36 @@ fn own(survey: &Survey, found: &mut Findings) {
             message,
             todo,
         );
+    }
+}
+
+/// Layers that the pool names: each is there, and all of them make a profile.
+fn pool_layers(survey: &Survey, found: &mut Findings) {
+    let mut stacked = Vec::new();
+    for (name, map) in &survey.layers {
+        let place = format!("ConfigMap {}/{name}", survey.namespace);
+        let layer: Result<Layer, String> = match map {
+            ReadObject::Unread(_) => return,
+            ReadObject::Absent => Err("it is absent, and spec.layers of the pool names it".into()),
+            ReadObject::There(map) => match map["data"][LAYER_KEY].as_str() {
+                None => Err(format!("it has no {LAYER_KEY}")),
+                Some(text) => Layer::parse(LAYER_KEY, text).map_err(|why| why.to_string()),
+            },
+        };
+        let layer = layer.and_then(|layer| {
+            stacked.push(layer);
+            let problem = builtin::NAMES.iter().find_map(|profile| {
+                let below = builtin::layer(profile).ok()?;
+                let above = stacked.iter().filter(|it| it.fits(profile)).cloned();
+                stack(&std::iter::once(below).chain(above).collect::<Vec<_>>()).err()
+            });
+            problem.map_or(Ok(()), |why| Err(why.to_string()))
+        });
+        if let Err(why) = layer {
+            let todo = "correct the ConfigMap, or take its name out of spec.layers";
+            found.error("LayerUnusable", &place, why, todo);
+            return;
+        }
     }
 }
 
@@ -720,10 +465,14 @@ fn rights(survey: &Survey, found: &mut Findings) {
     if survey.lacks.is_empty() {
         return;
     }
-    let message = format!(
-        "the account of the kubeconfig may not {}",
-        survey.lacks.join(", ")
-    );
+    let lacks = survey.lacks.join(", ");
+    if survey.running {
+        let message = format!("the console's account may not {lacks}");
+        let todo = "kubectl apply -f deploy/rbac.yaml grants it, or upgrade the chart together with dormer";
+        found.error("RightsAbsent", "console", message, todo);
+        return;
+    }
+    let message = format!("the account of the kubeconfig may not {lacks}");
     let todo = "kubectl apply -f deploy/rbac.yaml grants dormer's accounts what it needs; --as ACCOUNT looks with one of them";
     found.error("RightsAbsent", "SelfSubjectAccessReview", message, todo);
 }

@@ -1,6 +1,8 @@
 //! Tests of the judgement: faults planted one by one in the survey of a healthy cluster.
 
 use super::*;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use dormer_profile::userdata::user_data;
 use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::kubernetes::operators::OperatorSearch;
 use std::collections::BTreeSet;
@@ -36,6 +38,12 @@ fn pool(home: &str, name: &str) -> Value {
         "spec": {"profile": "openshift", "payload": "1.34.4-1"}})
 }
 
+/// A ConfigMap that the pool names, as the survey has it.
+fn layer(key: &str, text: &str) -> (String, ReadObject) {
+    let map = json!({"kind": "ConfigMap", "metadata": {"name": "blue"}, "data": {key: text}});
+    ("blue".to_owned(), ReadObject::There(map))
+}
+
 fn node() -> Value {
     json!({"metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows"}},
         "spec": {"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]},
@@ -54,6 +62,7 @@ fn healthy(key: &SshKey) -> Survey {
     Survey {
         namespace: "dormer".into(),
         api_server: "v1.33.4+abc".into(),
+        today: "2026-11-28".into(),
         infrastructure: ReadObject::There(infrastructure),
         cluster_version: ReadObject::There(
             json!({"status": {"desired": {"version": "4.20.3"}, "conditions":
@@ -305,6 +314,18 @@ const PLANTS: &[(&str, Plant)] = &[
     ("PoolElsewhere", |it, _| {
         it.pools = vec![pool("dormer", "windows"), pool("default", "windows")];
     }),
+    ("LayerUnusable", |it, _| {
+        it.layers = vec![("blue".into(), ReadObject::Absent)];
+    }),
+    ("LayerUnusable", |it, _| {
+        it.layers = vec![layer("other.yaml", "{}")]
+    }),
+    ("LayerUnusable", |it, _| {
+        it.layers = vec![layer("layer.yaml", "host:\n  firewal: {}\n")];
+    }),
+    ("LayerUnusable", |it, _| {
+        it.layers = vec![layer("layer.yaml", "host: {hostname: '${NOPE}'}")];
+    }),
     ("InstancesTwice", |it, _| {
         let map = |home: &str| {
             json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -318,6 +339,11 @@ const PLANTS: &[(&str, Plant)] = &[
     ("NodeUnsupported", |it, _| {
         it.nodes[0]["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.18362.30")
     }),
+    ("NodeContainerdOld", |it, _| {
+        it.nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"] = json!("containerd://1.6.36")
+    }),
+    ("NodeUpdatesEnd", |it, _| it.today = "2031-04-17".into()),
+    ("NodeUpdatesEnd", |it, _| it.today = "2031-10-15".into()),
     ("NodeSkew", |it, _| {
         it.nodes[0]["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.29.4")
     }),
@@ -337,6 +363,19 @@ const PLANTS: &[(&str, Plant)] = &[
         it.lacks = vec!["patch nodes".into()]
     }),
 ];
+
+#[test]
+fn a_console_that_runs_names_the_rights_that_its_account_lacks() {
+    let survey = Survey {
+        running: true,
+        lacks: vec!["list nodes".into()],
+        ..Survey::default()
+    };
+    let found = judge(&survey);
+    let found = found.iter().find(|it| it.code == "RightsAbsent");
+    let message = found.map(|it| it.message.as_str());
+    assert_eq!(message, Some("the console's account may not list nodes"));
+}
 
 fn codes(survey: &Survey) -> BTreeSet<String> {
     judge(survey).into_iter().map(|it| it.code).collect()
@@ -362,17 +401,51 @@ fn each_fault_of_a_cluster_is_found_and_none_is_invented() {
         );
     }
     assert!(PLANTS.len() >= 40, "{}", PLANTS.len());
+    in_an_agent(&own, &key("other", KeyKind::Ed25519));
+    a_bad_update_comes_with_an_old_kubelet(&own);
+    let mut layered = healthy(&own);
+    let text = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
+    layered.layers = vec![layer("layer.yaml", text)];
+    assert_eq!(judge(&layered), [], "a layer without a mistake");
+    let mut early = healthy(&own);
+    early.today = "2031-04-16".into();
+    assert_eq!(judge(&early), [], "181 days before the end");
     let mut weak = healthy(&own);
     let short = key("weak", KeyKind::Rsa(1024));
     weak.key = secret("k", &[("private-key.pem", &short.private)]);
     assert_eq!(codes(&weak), BTreeSet::from(["KeyWeak".to_owned()]));
 }
 
-#[test]
-fn networks_overlap_where_one_has_the_others_first_address() {
-    let cidr = |text| Cidr::parse(text).expect("a network");
-    assert!(cidr("10.128.0.0/14").overlaps(&cidr("10.130.5.0/24")));
-    assert!(!cidr("10.128.0.0/14").overlaps(&cidr("10.132.0.0/14")));
-    assert!(cidr("0.0.0.0/0").overlaps(&cidr("192.0.2.1/32")));
-    assert_eq!(Cidr::parse("10.0.0.0"), None);
+/// Node programs that a known fault of an update is about are too old for any API server that dormer supports.
+fn a_bad_update_comes_with_an_old_kubelet(own: &SshKey) {
+    let mut survey = healthy(own);
+    let info = &mut survey.nodes[0]["status"]["nodeInfo"];
+    info["kernelVersion"] = json!("10.0.17763.1458");
+    info["osImage"] = json!("Windows Server 2019 Datacenter");
+    info["kubeletVersion"] = json!("v1.19.16");
+    let found = judge(&survey);
+    let all: Vec<&str> = found.iter().map(|it| it.code.as_str()).collect();
+    assert_eq!(all, ["NodeBadUpdate", "NodeSkew"]);
+    assert!(found[0].message.contains("LoadBalancer"), "{:?}", found[0]);
+    assert!(found[0].what_to_do.contains("payload"));
+}
+
+/// The key is in an ssh-agent and in no Secret.
+fn in_an_agent(own: &SshKey, other: &SshKey) {
+    let mut held = healthy(own);
+    held.key = ReadObject::Absent;
+    held.agent_key = Some(own.public.clone());
+    assert_eq!(judge(&held), []);
+    held.agent_key = Some(other.public.clone());
+    assert_eq!(
+        codes(&held),
+        BTreeSet::from(["UserDataOtherKey".to_owned()])
+    );
+    held.agent_key = Some(own.public.clone());
+    let path = "/spec/config/passwd/users/0/sshAuthorizedKeys/0";
+    set(&mut held.install_keys, path, json!(own.public));
+    assert_eq!(
+        codes(&held),
+        BTreeSet::from(["KeyIsTheClusters".to_owned()])
+    );
 }

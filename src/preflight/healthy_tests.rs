@@ -1,8 +1,8 @@
 //! Clusters against which nothing stands, each of another make, as their API servers have them: nothing is invented.
 
 use super::{
-    Finding, GMSA, HYBRID, OperatorSearch, OtherOperator, POOLS, ReadObject, Survey, healthy, json,
-    judge, manifest, node, plain, pool, secret, set, user_data, yaml,
+    GMSA, HYBRID, OperatorSearch, OtherOperator, POOLS, PreflightFinding, ReadObject, Survey,
+    healthy, json, judge, manifest, node, plain, pool, secret, set, user_data, yaml,
 };
 use dormer_testkit::{KeyKind, SshKey, test_dir};
 use serde_json::Value;
@@ -267,7 +267,7 @@ const CLUSTERS: &[(&str, KeyKind, Installation)] = &[
 fn nothing_is_invented_about_a_healthy_cluster() {
     dormer_testkit::full!();
     let folder = test_dir("preflight-healthy");
-    let mut found: Vec<(&str, Vec<Finding>)> = Vec::new();
+    let mut found: Vec<(&str, Vec<PreflightFinding>)> = Vec::new();
     for (at, (what, kind, cluster)) in CLUSTERS.iter().enumerate() {
         let key = SshKey::make(folder.path(), &format!("key-{at}"), *kind).expect("a key");
         found.push((*what, judge(&cluster(&key))));

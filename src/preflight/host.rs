@@ -1,13 +1,16 @@
 //! Steps on the host: host key, Windows facts, the program's plan, and removal of everything written.
 
-use super::report::{Plan, Report, Windows, WrittenFile};
+use super::{
+    contract::{self, Comparison, Contract, NO_ROW},
+    report::{PreflightPlan, PreflightReport, Windows, WrittenFile},
+};
 use bytes::Bytes;
 use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
     paths::{BIN, ROOT, STAGING, STATE, program_path},
 };
 use dormer_profile::{
-    answer::Answer,
+    answer::{Answer, Facts},
     document::{Fence, Section},
     frame, invocation,
     payload::Manifest,
@@ -19,6 +22,7 @@ use dormer_profile::{
     version::version,
 };
 use dormer_proto::{code, message::Failure};
+use dormer_support::version::openssh;
 use dormer_workers::{
     host::{HostProgram, obstacle},
     ssh::{Command, Dialer, Key, Limits, Output, Session, SshError, TcpDial, Upload, fingerprint},
@@ -57,31 +61,40 @@ pub(super) struct Baseline<'a> {
     pub(super) profile: &'a Profile,
     pub(super) payload: &'a Manifest,
     pub(super) program: &'a HostProgram,
+    /// The program that performs single operations, for the contract's rows.
+    pub(super) performing: Option<&'a HostProgram>,
 }
 
 /// Inspects a host whose key `known` confirms. The first failure ends the inspection. Written files are removed in
-/// any case.
+/// any case. With the report comes the recording of the contract's rows, or why there is none.
 pub(super) async fn check(
     target: &HostTarget,
     wanted: &Baseline<'_>,
     known: impl Fn(&str) -> Result<(), String>,
-) -> Report {
+) -> (PreflightReport, Result<String, String>) {
     let mut check = HostCheck {
-        report: Report {
+        report: PreflightReport {
             dormer: env!("CARGO_PKG_VERSION"),
             program: wanted.program.sha256().to_owned(),
             profile: wanted.profile.name.clone(),
             private: vec![target.address.clone()],
-            ..Report::default()
+            ..PreflightReport::default()
         },
+        recording: Err(NO_ROW.into()),
+        // `CORP\joe`, `joe@corp.example`.
+        login: target.user.split(['\\', '@']).map(str::to_owned).collect(),
     };
     // The failed step is in the report.
     let _ = check.steps(target, wanted, known).await;
-    check.report
+    (check.report, check.recording)
 }
 
 struct HostCheck {
-    report: Report,
+    report: PreflightReport,
+    /// Lines of the contract's rows, without private texts, or why there are none.
+    recording: Result<String, String>,
+    /// Name of the login's user, and its domain.
+    login: Vec<String>,
 }
 
 /// A failed step is in the report already.
@@ -128,19 +141,19 @@ impl HostCheck {
             .await?;
         let planned = match self.probed(&session, wanted.program).await {
             Ok(answer) => {
-                let names = [Some(&answer.facts.hostname), answer.facts.fqdn.as_ref()];
-                self.report
-                    .private
-                    .extend(names.into_iter().flatten().cloned());
-                let addresses = answer.facts.addresses.iter().map(|it| it.ipv4.clone());
-                self.report.private.extend(addresses);
+                self.report.private.extend(private(&answer.facts));
                 let found = Windows {
                     language,
                     default_shell: shell,
                     ..Windows::of(&answer.facts)
                 };
                 self.report.windows = Some(found);
-                self.planned(&session, wanted, &answer).await
+                let planned = self.planned(&session, wanted, &answer).await;
+                let compared = match wanted.performing {
+                    Some(performing) => self.compared(&session, performing, &answer).await,
+                    None => Ok(()),
+                };
+                planned.and(compared)
             }
             Err(failed) => Err(failed),
         };
@@ -177,8 +190,57 @@ impl HostCheck {
             .await?;
         let planning = plan(session, wanted.program, probed, document);
         let answer = self.step("run the program, mode plan", planning).await?;
-        self.report.plan = Some(Plan::of(&answer));
+        self.report.plan = Some(PreflightPlan::of(&answer));
         Ok(())
+    }
+
+    /// Runs the contract's harmless rows by a program that performs single operations.
+    async fn compared(
+        &mut self,
+        session: &Session,
+        performing: &HostProgram,
+        probed: &Answer,
+    ) -> Result<(), StepFailed> {
+        let path = program_path(performing.sha256());
+        let bytes = performing.bytes();
+        self.send("send the second program", session, path.clone(), bytes)
+            .await?;
+        let before = "remove an earlier run's scratch";
+        self.report.scratch_removed = Some(false);
+        self.step(before, contract::cleared(session, &path)).await?;
+        let about = format!("Windows {}, by dormer preflight", probed.facts.os_build);
+        let line = command_line(&probe_call(performing)).unwrap_or_default();
+        let probe = line.split(' ').skip(1).map(str::to_owned).collect();
+        let mut comparison = Comparison::new(about);
+        let comparing = comparison.run(session, &path, probe);
+        let ran = self.step("run the contract's rows", comparing).await;
+        // A program that still runs has locks in the scratch.
+        let compared = comparison.ended().await;
+        let cleared = self
+            .step("remove the scratch", contract::cleared(session, &path))
+            .await;
+        self.report.scratch_removed = Some(cleared.is_ok());
+        let private = [&self.report.private[..], &self.login].concat();
+        let (results, recording) = compared.without(&private);
+        self.recording = recording;
+        if results.rows() > 0 {
+            self.differences(results);
+        }
+        ran.and(cleared)
+    }
+
+    /// Reports the rows' results; one that differs is a failure.
+    fn differences(&mut self, contract: Contract) {
+        let count = contract.differs.len();
+        let said = match count {
+            0 => Ok("no row that ran differs".to_owned()),
+            _ => Err(Failure::lasting(
+                "ContractDiffers",
+                format!("{count} rows differ; they are listed below"),
+            )),
+        };
+        self.report.step("compare with dormer's model", 0, said);
+        self.report.contract = Some(contract);
     }
 
     async fn send(
@@ -258,6 +320,17 @@ impl HostCheck {
     }
 }
 
+/// Texts that name a host: its names, its domain, its addresses.
+fn private(facts: &Facts) -> Vec<String> {
+    let pending = facts.hostname_pending.as_ref();
+    let names = [Some(&facts.hostname), facts.fqdn.as_ref(), pending];
+    let domain = facts.fqdn.as_deref().and_then(|it| it.split_once('.'));
+    let names = names.into_iter().flatten().cloned();
+    let domain = domain.map(|(_, domain)| domain.to_owned());
+    let addresses = facts.addresses.iter().map(|it| it.ipv4.clone());
+    names.chain(domain).chain(addresses).collect()
+}
+
 fn dialer(target: &HostTarget) -> Dialer {
     Arc::new(TcpDial { port: target.port })
 }
@@ -292,7 +365,18 @@ pub(super) async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, S
     } = target;
     let limits = Limits::default();
     let session = Session::open(&dialer(target), address, user, Some(pin), key, limits).await?;
-    Ok((session, "the key is accepted".into()))
+    let said = accepted(&session.server());
+    Ok((session, said))
+}
+
+/// What the support table says of the sshd that accepted the key.
+fn accepted(server: &str) -> String {
+    match openssh(server) {
+        Some((version, known)) => {
+            format!("the key is accepted; OpenSSH {version}: {}", known.remark)
+        }
+        None => "the key is accepted; docs/support.md does not know this sshd".into(),
+    }
 }
 
 /// Language number of Windows. A host without a registry is not Windows.
@@ -463,4 +547,23 @@ fn said(output: &Output) -> String {
 
 fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::lasting("CommandUnusable", error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_domain_of_a_host_is_private_too() {
+        let facts = Facts {
+            hostname: "WIN-7".into(),
+            fqdn: Some("win-7.corp.example".into()),
+            hostname_pending: Some("web-1".into()),
+            ..Facts::default()
+        };
+        assert_eq!(
+            private(&facts),
+            ["WIN-7", "win-7.corp.example", "web-1", "corp.example"]
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! `dormer preflight`: inspects a Windows host, or a cluster, before dormer changes anything, and prints a report.
 
 mod cluster;
+mod contract;
 mod findings;
 mod host;
 pub(crate) mod release;
@@ -15,7 +16,7 @@ use dormer_lint::Severity;
 use dormer_views::finding as watched;
 use dormer_workers::{
     host::HostProgram,
-    ssh::{Key, SshError, fingerprint},
+    ssh::{HeldKey, Key, SshAgent, SshError, fingerprint},
 };
 use futures::future::BoxFuture;
 use host::{Baseline, HostTarget};
@@ -24,6 +25,7 @@ use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Instant,
 };
 
@@ -36,15 +38,21 @@ Examples:
   dormer preflight --cluster
   dormer preflight --cluster --as system:serviceaccount:dormer:dormer-worker -o json
   dormer preflight --self-test 192.0.2.10 --key ~/.ssh/windows --out report.json
+  dormer preflight --self-test 192.0.2.10 --ssh-agent $SSH_AUTH_SOCK
+  dormer preflight --self-test 192.0.2.10 --key ~/.ssh/windows --perform-program dormer-host-perform.exe --record host.jsonl
 
 With --cluster, preflight reads the cluster of the kubeconfig: networks, versions, secrets, user data, MachineSets and \
 MachineHealthChecks, another operator, nodes, gMSA, and the rights of the account. It writes nothing there. Warnings \
-alone leave the exit code at 0.
+alone leave the exit code at 0. Where dormer's key is in an ssh-agent and in no Secret, --ssh-agent compares with that key.
 
 With --self-test, preflight logs in by SSH as an administrator, sends dormer-host.exe, reads facts by it, and runs it in mode plan: it \
 compares the host with an example's profile and changes nothing. Preflight writes only the program and its lock, below \
 C:\\Windows\\dormer; the report lists each file, and preflight removes it at the end. No secret is sent: the document has \
-the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.";
+the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.
+
+With --perform-program as well, preflight compares this Windows with dormer's model of it: the harmless rows of the \
+contract run there, in C:\\dormer-contract and with services named dormer-contract-*, which it removes. What differs is \
+printed row by row. --record FILE keeps each operation with its answer.";
 
 /// Arguments of `dormer preflight`.
 #[derive(Debug, Args)]
@@ -53,7 +61,7 @@ pub(crate) struct Options {
     /// Look at the cluster of the kubeconfig
     #[arg(long = "cluster")]
     surveys: bool,
-    /// Log in to this Windows host, a name or an address, and look at it; needs --key and --host-program
+    /// Log in to this Windows host, a name or an address, and look at it; needs --host-program, and --key or --ssh-agent
     #[arg(long, value_name = "HOST", conflicts_with = "surveys")]
     self_test: Option<String>,
     /// User of the login: an administrator
@@ -62,9 +70,21 @@ pub(crate) struct Options {
     /// File with the private key, without a passphrase
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Socket of an ssh-agent that has the private key, such as $SSH_AUTH_SOCK, in place of --key
+    #[arg(long, value_name = "SOCKET", conflicts_with = "key")]
+    ssh_agent: Option<PathBuf>,
+    /// Fingerprint of its key to use, as ssh-add -l prints it [default: the agent's only key]
+    #[arg(long, value_name = "FINGERPRINT", requires = "ssh_agent")]
+    ssh_agent_key: Option<String>,
     /// File with dormer-host.exe of this release
     #[arg(long, env = "DORMER_HOST_PROGRAM", value_name = "FILE")]
     host_program: Option<PathBuf>,
+    /// File with dormer-host-perform.exe, built beside dormer-host.exe: also run the contract's harmless rows on the host
+    #[arg(long, value_name = "FILE", requires = "self_test")]
+    perform_program: Option<PathBuf>,
+    /// Write each operation of those rows with its answer into this file, as JSON lines
+    #[arg(long, value_name = "FILE", requires = "perform_program")]
+    record: Option<PathBuf>,
     /// SSH port
     #[arg(long, default_value_t = 22)]
     port: u16,
@@ -93,6 +113,13 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
+/// Where the private key is.
+enum KeySource<'a> {
+    File(&'a Path),
+    /// In the agent behind this socket.
+    Agent(&'a Path),
+}
+
 /// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
@@ -108,8 +135,8 @@ pub(crate) async fn run(options: Options) -> ExitCode {
     finish(options.run().await)
 }
 
-/// What stands against dormer in the cluster, as far as its own account reads that: no secret is read, and no right is
-/// asked for.
+/// What stands against dormer in the cluster, as far as its own account reads that: no secret is read. Of rights only the
+/// console's are checked.
 pub(crate) fn while_running(
     client: Client,
     namespace: String,
@@ -122,8 +149,8 @@ pub(crate) fn while_running(
     })
 }
 
-impl From<findings::Finding> for watched::Finding {
-    fn from(found: findings::Finding) -> Self {
+impl From<findings::PreflightFinding> for watched::Finding {
+    fn from(found: findings::PreflightFinding) -> Self {
         let severity = match found.severity {
             Severity::Error => watched::FindingSeverity::Error,
             Severity::Warning => watched::FindingSeverity::Warning,
@@ -144,7 +171,7 @@ impl Options {
             return self.surveyed().await;
         }
         let (Some(host), Some(key), Some(program)) =
-            (&self.self_test, &self.key, &self.host_program)
+            (&self.self_test, self.key_source(), &self.host_program)
         else {
             return Err(self.incomplete());
         };
@@ -155,9 +182,15 @@ impl Options {
         }
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
-        let key = read_key(key)?;
-        let program = HostProgram::read(program)
-            .map_err(|error| Failure::Usage(format!("--host-program: {error}")))?;
+        let key = match key {
+            KeySource::File(file) => read_key(file)?,
+            KeySource::Agent(socket) => self.agent_key(socket).await?,
+        };
+        let program = program_of("--host-program", program)?;
+        let performing = self.perform_program.as_deref();
+        let performing = performing
+            .map(|file| program_of("--perform-program", file))
+            .transpose()?;
         let target = HostTarget {
             address: host.clone(),
             port: self.port,
@@ -168,8 +201,10 @@ impl Options {
             profile: &profile,
             payload: &payload,
             program: &program,
+            performing: performing.as_ref(),
         };
-        let mut report = host::check(&target, &wanted, |shown| self.known(shown)).await;
+        let (mut report, recording) =
+            host::check(&target, &wanted, |shown| self.known(shown)).await;
         if self.access.kubeconfig.is_some() || self.access.context.is_some() {
             let begun = Instant::now();
             let seen = cluster::check(self.access.client().await).await;
@@ -178,7 +213,14 @@ impl Options {
             report.step("look for another operator", ms, seen);
         }
         if let Some(path) = &self.out {
-            written(path, &report.json())?;
+            written("--out", path, &report.json())?;
+        }
+        match (&self.record, &recording) {
+            (Some(path), Ok(lines)) => written("--record", path, lines.trim_end())?,
+            (Some(path), Err(why)) => {
+                eprintln!("--record {} was not written: {why}", path.display());
+            }
+            (None, _) => {}
         }
         let text = match self.form() {
             Form::Json => report.json(),
@@ -187,11 +229,27 @@ impl Options {
         Ok((text, report.good()))
     }
 
+    fn key_source(&self) -> Option<KeySource<'_>> {
+        let file = self.key.as_deref().map(KeySource::File);
+        file.or_else(|| self.ssh_agent.as_deref().map(KeySource::Agent))
+    }
+
+    /// The key of `--ssh-agent-key`, or else the only one.
+    async fn agent_key(&self, socket: &Path) -> Result<Key, Failure> {
+        let wanted: Vec<String> = self.ssh_agent_key.iter().cloned().collect();
+        let held = HeldKey::choose(Arc::new(SshAgent::at(socket)), &wanted).await;
+        let failed = |error| Failure::refused(format!("--ssh-agent: {error}"), "");
+        Ok(held.map_err(failed)?.key)
+    }
+
     /// What lacks, if neither a cluster nor a whole host is named.
     fn incomplete(&self) -> Failure {
         let lacks = |given: bool, flag: &'static str| (!given).then_some(flag);
         let lacking = [
-            lacks(self.key.is_some(), "--key FILE"),
+            lacks(
+                self.key_source().is_some(),
+                "--key FILE (or --ssh-agent SOCKET)",
+            ),
             lacks(self.host_program.is_some(), "--host-program FILE"),
         ];
         let lacking: Vec<&str> = lacking.into_iter().flatten().collect();
@@ -210,10 +268,15 @@ impl Options {
     /// Report about the cluster.
     async fn surveyed(&self) -> Result<(String, bool), Failure> {
         let client = self.access.client().await?;
-        let survey = survey::read(&client, &self.access.namespace).await?;
+        let mut survey = survey::read(&client, &self.access.namespace).await?;
+        if let Some(socket) = &self.ssh_agent {
+            let failed = |error: SshError| Failure::refused(error.to_string(), "");
+            let key = self.agent_key(socket).await?;
+            survey.agent_key = Some(key.public_line().map_err(failed)?);
+        }
         let found = findings::judge(&survey);
         if let Some(path) = &self.out {
-            written(path, &cluster::json(&survey, &found))?;
+            written("--out", path, &cluster::json(&survey, &found))?;
         }
         let text = match self.form() {
             Form::Json => cluster::json(&survey, &found),
@@ -248,9 +311,13 @@ pub(crate) fn read_key(path: &Path) -> Result<Key, Failure> {
     Key::read(&text).map_err(failed)
 }
 
-fn written(path: &Path, text: &str) -> Result<(), Failure> {
+fn program_of(flag: &str, path: &Path) -> Result<HostProgram, Failure> {
+    HostProgram::read(path).map_err(|error| Failure::Usage(format!("{flag}: {error}")))
+}
+
+fn written(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, format!("{text}\n"))
-        .map_err(|error| Failure::refused(format!("--out {}: {error}", path.display()), ""))
+        .map_err(|error| Failure::refused(format!("{flag} {}: {error}", path.display()), ""))
 }
 
 fn asked(print: &str) -> Result<(), String> {

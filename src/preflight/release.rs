@@ -24,7 +24,7 @@ pub(crate) fn target(address: &str, port: u16, user: &str, key: &Key) -> HostTar
 }
 
 /// Restores how the services of others start, and starts them. It takes the host's next fence, so that no worker of dormer
-/// that is late changes the host any more. What was given back is told.
+/// that is late changes the host any more. It reports what was given back.
 ///
 /// # Errors
 /// The host cannot be reached, shows another key than `pin`, or refuses.

@@ -1,5 +1,7 @@
 //! Report of the inspection, step by step: for people, and to send to others.
 
+use super::contract::Contract;
+use dormer_contract::Scope;
 use dormer_profile::answer::{Answer, Facts, ItemState};
 use dormer_proto::message::Failure;
 use dormer_workers::host::scrubbed;
@@ -7,7 +9,7 @@ use serde::Serialize;
 
 /// Step and its result.
 #[derive(Debug, Serialize)]
-pub(super) struct Step {
+pub(super) struct PreflightStep {
     pub(super) name: &'static str,
     pub(super) ok: bool,
     /// Stable failure code.
@@ -21,18 +23,24 @@ pub(super) struct Step {
 /// Report. It contains nothing that identifies the host.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct PreflightReport {
     pub(super) dormer: &'static str,
     /// SHA-256 of the host program.
     pub(super) program: String,
     pub(super) profile: String,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PreflightStep>,
     /// Files that were written, and whether each was removed.
     pub(super) written: Vec<WrittenFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) windows: Option<Windows>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) plan: Option<Plan>,
+    pub(super) plan: Option<PreflightPlan>,
+    /// Results of the contract's rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) contract: Option<Contract>,
+    /// Whether the folder and the services of the contract's rows are gone; none: nothing was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scratch_removed: Option<bool>,
     /// Texts that must not appear in it.
     #[serde(skip)]
     pub(super) private: Vec<String>,
@@ -80,7 +88,7 @@ impl Windows {
 /// Result of mode plan.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Plan {
+pub(super) struct PreflightPlan {
     items: usize,
     right: usize,
     /// Items that would change, with their present state; including services and features.
@@ -97,7 +105,7 @@ struct ItemChange {
     detail: String,
 }
 
-impl Plan {
+impl PreflightPlan {
     pub(super) fn of(answer: &Answer) -> Self {
         let right = answer
             .items
@@ -129,18 +137,29 @@ impl Plan {
     }
 }
 
-impl Report {
+/// What became of the folder and the services of the contract's rows.
+fn scratch(removed: bool) -> String {
+    let Scope { folder, prefix, .. } = Scope::scratch();
+    let fate = if removed {
+        "made and removed"
+    } else {
+        "MADE AND PERHAPS NOT REMOVED"
+    };
+    format!("{fate}: {folder}, services {prefix}-*")
+}
+
+impl PreflightReport {
     /// Adds a step.
     pub(super) fn step(&mut self, name: &'static str, ms: u64, done: Result<String, Failure>) {
         self.steps.push(match done {
-            Ok(said) => Step {
+            Ok(said) => PreflightStep {
                 name,
                 ok: true,
                 code: None,
                 said,
                 ms,
             },
-            Err(Failure { code, message, .. }) => Step {
+            Err(Failure { code, message, .. }) => PreflightStep {
                 name,
                 ok: false,
                 code: Some(code),
@@ -177,7 +196,7 @@ impl Report {
             &self.program[..self.program.len().min(16)],
             self.profile
         )];
-        for Step {
+        for PreflightStep {
             name,
             ok,
             code,
@@ -231,6 +250,7 @@ impl Report {
                     .map(|it| format!("  {} {}", it.id, it.detail)),
             );
         }
+        lines.extend(self.contract.iter().flat_map(Contract::text));
         for WrittenFile { path, removed } in &self.written {
             let fate = if *removed {
                 "written and removed"
@@ -239,10 +259,37 @@ impl Report {
             };
             lines.push(format!("{fate}: {path}"));
         }
+        lines.extend(self.scratch_removed.map(scratch));
         lines.push(
             "\nNothing else was changed. To share the report, send the file that --out FILE writes."
                 .into(),
         );
         self.clean(&lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_rows_made_is_in_the_report_before_it_says_that_nothing_else_was_changed() {
+        let text = |scratch_removed| {
+            let report = PreflightReport {
+                scratch_removed,
+                ..PreflightReport::default()
+            };
+            report.text()
+        };
+        let (none, gone, left) = (text(None), text(Some(true)), text(Some(false)));
+        assert!(!none.contains("dormer-contract"), "{none}");
+        assert!(
+            gone.contains(r"made and removed: C:\dormer-contract, services dormer-contract-*"),
+            "{gone}"
+        );
+        assert!(
+            left.contains(r"MADE AND PERHAPS NOT REMOVED: C:\dormer-contract"),
+            "{left}"
+        );
     }
 }

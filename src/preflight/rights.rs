@@ -39,11 +39,24 @@ impl Display for Right {
 
 /// Rights of all roles that every cluster needs, each once. `home` is dormer's namespace.
 pub(super) fn needed(home: &str) -> Vec<Right> {
+    of_roles(home, |_| true)
+}
+
+/// The console's rights in the whole cluster and in dormer's namespace, `home`. Those on machines are left out, because their
+/// namespace is another one in some installations.
+pub(super) fn of_the_console(home: &str) -> Vec<Right> {
+    let mut all = of_roles(home, |role| role.starts_with("dormer-console"));
+    all.retain(|right| right.namespace.as_deref().is_none_or(|it| it == home));
+    all
+}
+
+fn of_roles(home: &str, wanted: impl Fn(&str) -> bool) -> Vec<Right> {
     let mut all: Vec<Right> = Vec::new();
     for role in yaml::documents(ROLES).unwrap_or_default() {
         let kind = role["kind"].as_str().unwrap_or_default();
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        if !["Role", "ClusterRole"].contains(&kind) || OPTIONAL.iter().any(|it| name.contains(it)) {
+        let optional = OPTIONAL.iter().any(|it| name.contains(it));
+        if !["Role", "ClusterRole"].contains(&kind) || optional || !wanted(name) {
             continue;
         }
         let namespace = role["metadata"]["namespace"].as_str();
@@ -103,5 +116,24 @@ mod tests {
             assert!(all.iter().any(|it| it == right), "{right}: {all:#?}");
         }
         assert!(all.len() < 200, "{}", all.len());
+    }
+
+    #[test]
+    fn the_consoles_rights_are_in_the_cluster_and_at_home_and_none_are_those_of_workers() {
+        let all = of_the_console("home");
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+        for right in [
+            "list nodes",
+            "list runtimeclasses.node.k8s.io",
+            "patch windowspools/status.dormer.io/windows in home",
+        ] {
+            assert!(texts.iter().any(|it| it == right), "{right}: {texts:#?}");
+        }
+        let elsewhere = |it: &Right| it.namespace.as_deref().is_some_and(|it| it != "home");
+        assert!(!all.iter().any(elsewhere), "{texts:#?}");
+        assert!(
+            !texts.iter().any(|it| it.contains("eviction")),
+            "{texts:#?}"
+        );
     }
 }

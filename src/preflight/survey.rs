@@ -4,7 +4,10 @@ use super::rights::{self, Right};
 use crate::cluster_access::{failed, silent};
 use dormer_client::Failure;
 use dormer_proto::other_operator::OtherOperator;
-use dormer_workers::kubernetes::operators;
+use dormer_workers::{
+    kubernetes::{operators, server_day},
+    pool::layers,
+};
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -55,6 +58,8 @@ pub(super) struct Survey {
     pub(super) namespace: String,
     /// Version of the API server that answered, as `v1.33.4`.
     pub(super) api_server: String,
+    /// Its day, as `2026-11-28`; empty if its answer has none.
+    pub(super) today: String,
     pub(super) infrastructure: ReadObject,
     pub(super) cluster_version: ReadObject,
     /// `networks.config.openshift.io`.
@@ -63,6 +68,8 @@ pub(super) struct Survey {
     pub(super) network_operator: ReadObject,
     /// Secret with dormer's private key.
     pub(super) key: ReadObject,
+    /// Public half of the key, where an ssh-agent has it and no Secret.
+    pub(super) agent_key: Option<String>,
     /// Secret with the user data of Windows machines.
     pub(super) user_data: ReadObject,
     /// MachineConfig with the keys that the cluster was installed with.
@@ -76,6 +83,8 @@ pub(super) struct Survey {
     pub(super) runtime_classes: Objects,
     /// Pools, in all namespaces.
     pub(super) pools: Objects,
+    /// ConfigMaps with layers that the pools of dormer's namespace name.
+    pub(super) layers: Vec<(String, ReadObject)>,
     pub(super) nodes: Objects,
     /// ConfigMaps `windows-instances`, in all namespaces.
     pub(super) instances: Objects,
@@ -89,6 +98,8 @@ pub(super) struct Survey {
     pub(super) operator: Option<operators::OperatorSearch>,
     /// ClusterServiceVersions of that operator.
     pub(super) operator_installed: Vec<String>,
+    /// Whether a console that runs made it, by its own account.
+    pub(super) running: bool,
     /// Rights that the account lacks, as `patch nodes`.
     pub(super) lacks: Vec<String>,
     /// What could not be read, with the reason.
@@ -115,7 +126,8 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     Ok(survey)
 }
 
-/// Reads what the account of a dormer that runs may read, and no secret: dormer's roles say themselves what they lack.
+/// Reads what the console's account may read, and no secret. What it may not read is left out, and the right is among those
+/// that it lacks. The other roles say themselves what they lack.
 ///
 /// # Errors
 /// No API server answers.
@@ -124,9 +136,27 @@ pub(super) async fn read_while_running(
     namespace: &str,
 ) -> Result<Survey, Failure> {
     let left_out = || ReadObject::Unread("a dormer that runs does not read it for this".into());
-    let survey = ClusterReader::of(client).cluster(namespace).await?;
+    let mut reader = ClusterReader::of(client);
+    let survey = reader.cluster(namespace).await?;
+    let pools = reader.many("dormer.io/v1beta1", "WindowsPool", None).await;
+    let autoscaling = "autoscaling.openshift.io/v1beta1";
+    let autoscalers = reader.many(autoscaling, "MachineAutoscaler", Some(MACHINE_API));
+    let mut autoscalers = autoscalers.await;
+    if survey.machine_sets.is_empty() {
+        // Perhaps they could not be read, and a target would count as one that is not there.
+        autoscalers.clear();
+    }
+    let runtime_classes = reader.many("node.k8s.io/v1", "RuntimeClass", None).await;
+    let needed = rights::of_the_console(namespace);
+    let lacks = missing_rights(client, &needed, &mut reader.unread).await;
     Ok(Survey {
+        running: true,
+        lacks,
+        pools,
+        autoscalers,
+        runtime_classes,
         key: left_out(),
+        agent_key: None,
         user_data: left_out(),
         install_keys: left_out(),
         bootstrap: left_out(),
@@ -178,6 +208,7 @@ impl<'a> ClusterReader<'a> {
         Ok(Survey {
             namespace: namespace.to_owned(),
             api_server: version.git_version,
+            today: server_day(self.client).await.unwrap_or_default(),
             infrastructure: self.one(config, "Infrastructure", None, "cluster").await,
             cluster_version: self.one(config, "ClusterVersion", None, "version").await,
             network: self.one(config, "Network", None, "cluster").await,
@@ -200,6 +231,14 @@ impl<'a> ClusterReader<'a> {
         survey.runtime_classes = self.many("node.k8s.io/v1", "RuntimeClass", None).await;
         survey.pools = self.many("dormer.io/v1beta1", "WindowsPool", None).await;
         survey.instances = self.named("v1", "ConfigMap", "windows-instances").await;
+        let home = Some(survey.namespace.as_str());
+        let ours = |it: &&Value| it["metadata"]["namespace"].as_str() == home;
+        let named = survey.pools.iter().filter(ours);
+        let named = named.flat_map(|it| layers(&it["spec"]).unwrap_or_default());
+        for name in named.collect::<Vec<_>>() {
+            let map = self.one("v1", "ConfigMap", home, &name).await;
+            survey.layers.push((name, map));
+        }
     }
 
     /// Keys, tokens and user data.
@@ -289,12 +328,12 @@ impl<'a> ClusterReader<'a> {
         let asked = timeout(ANSWER_MAX, api.list(&params.limit(OBJECTS_MAX))).await;
         let why = match asked {
             Ok(Ok(list)) => {
-                let whole = |it: DynamicObject| {
-                    let mut it = serde_json::to_value(it).unwrap_or_default();
+                let whole = |object: DynamicObject| {
+                    let mut value = serde_json::to_value(object).unwrap_or_default();
                     // A list has them once, for all.
-                    it["apiVersion"] = version.into();
-                    it["kind"] = kind.into();
-                    it
+                    value["apiVersion"] = version.into();
+                    value["kind"] = kind.into();
+                    value
                 };
                 return list.items.into_iter().map(whole).collect();
             }
@@ -308,7 +347,7 @@ impl<'a> ClusterReader<'a> {
     }
 }
 
-/// Rights that the account of the kubeconfig does not have.
+/// Rights that the client's account does not have.
 async fn missing_rights(
     client: &Client,
     needed: &[Right],

@@ -49,12 +49,12 @@ pub(crate) struct Render {
     section: Option<SectionArg>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: RenderOutput,
 }
 
 /// Output format of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Output {
+enum RenderOutput {
     /// For people
     #[default]
     Yaml,
@@ -110,9 +110,9 @@ impl SectionArg {
 impl Render {
     pub(super) async fn run(&self) -> Result<String, Failure> {
         let form = match self.output {
-            Output::Yaml => Form::Yaml,
-            Output::Json => Form::Json,
-            Output::Document => return self.document(),
+            RenderOutput::Yaml => Form::Yaml,
+            RenderOutput::Json => Form::Json,
+            RenderOutput::Document => return self.document(),
         };
         let value = match &self.machine {
             Some(machine) => self.of_machine(machine).await?,
@@ -165,7 +165,7 @@ impl Render {
         rendered(&profile, &payload, &self.values()?, &secrets, sections)
     }
 
-    /// The payload's manifest. Without one, people are told which releases the example's stands for.
+    /// The payload's manifest. Without one, a message names the releases that the example's stands for.
     fn manifest(&self) -> Result<Manifest, Failure> {
         let manifest = payload(self.payload.as_deref())?;
         if self.payload.is_none() {

@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Content of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ExportedLine {
     /// Origin of the history.
     Head,
     /// A stored record.
@@ -50,8 +50,8 @@ pub(super) enum LineError {
 /// All fields of all forms.
 #[derive(Deserialize)]
 struct Raw {
-    history: Option<History>,
-    store: Option<Store>,
+    history: Option<ExportedHistory>,
+    store: Option<ExportedStore>,
     dump: Option<u64>,
     run: Option<RunId>,
     seq: Option<Seq>,
@@ -61,12 +61,12 @@ struct Raw {
 }
 
 #[derive(Deserialize)]
-struct History {
+struct ExportedHistory {
     format: u64,
 }
 
 #[derive(Deserialize)]
-struct Store {
+struct ExportedStore {
     layout: u64,
 }
 
@@ -82,7 +82,7 @@ enum RawRecord {
 }
 
 /// Parses a line. The `first` one must be a header.
-pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
+pub(super) fn read(text: &str, first: bool) -> Result<ExportedLine, LineError> {
     let strange = |what: &str| LineError::Strange(what.to_owned());
     if text.len() > LINE_BYTES_MAX {
         return Err(strange("it is too long"));
@@ -96,7 +96,7 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
         return if found > known {
             Err(LineError::Newer { found, known })
         } else {
-            Ok(Line::Head)
+            Ok(ExportedLine::Head)
         };
     }
     if first {
@@ -107,13 +107,13 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
             let envelope = STANDARD
                 .decode(envelope)
                 .map_err(|why| strange(&why.to_string()))?;
-            Ok(Line::Record { run, seq, envelope })
+            Ok(ExportedLine::Record { run, seq, envelope })
         }
         (Some(RawRecord::Digits(digits)), Some(run), Some(seq)) => {
             let envelope = bytes(&digits).ok_or_else(|| strange("not hexadecimal digits"))?;
-            Ok(Line::Record { run, seq, envelope })
+            Ok(ExportedLine::Record { run, seq, envelope })
         }
-        _ if raw.dead_letter.is_some() || raw.end.is_some() => Ok(Line::Beside),
+        _ if raw.dead_letter.is_some() || raw.end.is_some() => Ok(ExportedLine::Beside),
         _ => Err(strange("it holds no record")),
     }
 }
@@ -135,9 +135,9 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn record(envelope: &[u8]) -> Line {
+    fn record(envelope: &[u8]) -> ExportedLine {
         let run = "machine/u".parse().unwrap();
-        Line::Record {
+        ExportedLine::Record {
             run,
             seq: Seq(3),
             envelope: envelope.to_vec(),
@@ -152,7 +152,7 @@ mod tests {
             r#"{"store":{"layout":2}}"#,
             r#"{"dump":1}"#,
         ] {
-            assert_eq!(read(head, true), Ok(Line::Head));
+            assert_eq!(read(head, true), Ok(ExportedLine::Head));
         }
         let whole = r#"{"record":{"run":"machine/u","seq":3,"told":[1],"envelope":"AQI="}}"#;
         assert_eq!(read(whole, false), Ok(record(&[1, 2])));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(read(digits, false), Ok(record(&[1, 255])));
         let end = r#"{"end":{"records":3,"dead_letters":1}}"#;
         for beside in [r#"{"dead_letter":{"id":1}}"#, end] {
-            assert_eq!(read(beside, false), Ok(Line::Beside));
+            assert_eq!(read(beside, false), Ok(ExportedLine::Beside));
         }
     }
 

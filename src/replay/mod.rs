@@ -5,10 +5,10 @@ mod report;
 
 use clap::Args;
 use dormer_api::replay::Fold;
-use dormer_client::output::Output;
+use dormer_client::output::OutputFormat;
 use dormer_engine::embedded;
-use lines::Line;
-use report::Report;
+use lines::ExportedLine;
+use report::ReplayReport;
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Write},
@@ -23,6 +23,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 this build decides everything
 
 /// Arguments of `dormer replay`.
 #[derive(Debug, Args)]
+#[command(override_usage = "dormer replay [OPTIONS] <FILES>... | --store DIR")]
 pub(crate) struct Options {
     /// Files with histories (dormer history MACHINE --export FILE) or dumps of stores; - is standard input
     #[arg(required_unless_present = "store", conflicts_with = "store")]
@@ -32,12 +33,12 @@ pub(crate) struct Options {
     store: Option<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// Replays, prints the report, and returns the exit code.
 pub(crate) fn run(options: Options) -> ExitCode {
-    let mut report = Report::default();
+    let mut report = ReplayReport::default();
     let read = match &options.store {
         Some(folder) => of_store(folder, &mut report),
         None => options
@@ -63,7 +64,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-fn of_file(path: &Path, report: &mut Report) -> Result<(), String> {
+fn of_file(path: &Path, report: &mut ReplayReport) -> Result<(), String> {
     let failed = |why: io::Error| format!("{}: {why}", path.display());
     let reader: Box<dyn BufRead> = match path.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
@@ -78,7 +79,7 @@ fn of_file(path: &Path, report: &mut Report) -> Result<(), String> {
 }
 
 /// Streams the store's dump line by line. It opens nothing for writing, and keeps nothing in memory.
-fn of_store(folder: &Path, report: &mut Report) -> Result<(), String> {
+fn of_store(folder: &Path, report: &mut ReplayReport) -> Result<(), String> {
     let mut lines = Lines {
         reading: Reading::new(folder.display().to_string(), report),
         part: Vec::new(),
@@ -96,11 +97,11 @@ struct Reading<'a> {
     source: String,
     at: usize,
     fold: Fold,
-    report: &'a mut Report,
+    report: &'a mut ReplayReport,
 }
 
 impl<'a> Reading<'a> {
-    fn new(source: String, report: &'a mut Report) -> Self {
+    fn new(source: String, report: &'a mut ReplayReport) -> Self {
         report.next_source();
         Self {
             source,
@@ -117,8 +118,8 @@ impl<'a> Reading<'a> {
             return;
         }
         match lines::read(&text, self.at == 1) {
-            Ok(Line::Head | Line::Beside) => {}
-            Ok(Line::Record { run, seq, envelope }) => {
+            Ok(ExportedLine::Head | ExportedLine::Beside) => {}
+            Ok(ExportedLine::Record { run, seq, envelope }) => {
                 let judgement = self.fold.next(&run, seq, &envelope);
                 self.report.take(&run, seq, judgement);
             }

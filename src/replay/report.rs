@@ -22,7 +22,7 @@ pub(super) struct Fault {
 /// Reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct ReplayReport {
     /// Runs read.
     runs: u64,
     /// Records read.
@@ -46,7 +46,7 @@ pub(super) struct Report {
     last: Option<RunId>,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn take(&mut self, run: &RunId, seq: Seq, judgement: Judgement) {
         self.records += 1;
         if self.last.as_ref() != Some(run) {
@@ -104,7 +104,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for found in &self.decided_otherwise {
             writeln!(f, "{found}")?;

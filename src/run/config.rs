@@ -10,10 +10,12 @@ pub use settings::{Authentication, NatsSettings, Role, Settings};
 use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
 use dormer_nats::{history_keys::HistoryKeys, signing::Keys};
+use dormer_proto::pool::DEFAULT_POOL;
 use dormer_views::secret::Secret;
 use dormer_workers::{
     kubernetes::{Settings as Join, Tokens},
     payload_keys::PayloadKeys,
+    ssh::is_fingerprint,
 };
 use settings::{JoinSettings, LISTEN};
 use std::{
@@ -29,6 +31,8 @@ const SLOTS_MAX: usize = 4_096;
 
 /// Longest time that a granted right is cached, in seconds.
 const REVIEW_SECONDS_MAX: u64 = 300;
+/// Most keys of an ssh-agent: the present one and the one before.
+const AGENT_KEYS_MAX: usize = 2;
 /// Shortest access token, in bytes.
 const ACCESS_TOKEN_MIN: usize = 16;
 /// Shortest session key, in bytes.
@@ -51,6 +55,12 @@ pub enum KeyLocation {
     File(PathBuf),
     /// In a Secret of this name.
     Secret(String),
+    /// In an ssh-agent: never in this process.
+    Agent {
+        socket: PathBuf,
+        /// Fingerprints of the present key and of the one before, as far as they are named.
+        keys: Vec<String>,
+    },
 }
 
 /// Consistent settings.
@@ -145,6 +155,7 @@ impl Config {
         } = settings.clone();
         let all = settings.complete();
         let roles: BTreeSet<Role> = all.role.iter().copied().collect();
+        let key = key_location(&all)?;
         let store = store(&all.store.unwrap_or_default(), &roles)?;
         check_login(&nats)?;
         let mut keys = None;
@@ -157,7 +168,7 @@ impl Config {
         let history_keys = history_keys.map(|path| HistoryKeys::open(&path, unkeyed));
         let history_keys = history_keys.transpose().context("--history-keys")?;
         let slots = slots(all.slots)?;
-        let key = key_location(all.private_key, all.private_key_secret)?;
+        check_pool(all.pool.as_deref())?;
         let listen = all.listen.unwrap_or(LISTEN);
         let authentication = all
             .authentication
@@ -277,16 +288,34 @@ fn payload_keys(
     }
 }
 
-fn key_location(file: Option<PathBuf>, secret: Option<String>) -> anyhow::Result<KeyLocation> {
-    match (file, secret) {
-        (Some(file), None) => Ok(KeyLocation::File(file)),
-        (None, Some(secret)) => Ok(KeyLocation::Secret(secret)),
-        (Some(_), Some(_)) => {
-            bail!("--private-key and --private-key-secret exclude each other: give only one")
+fn key_location(all: &Settings) -> anyhow::Result<KeyLocation> {
+    let keys = &all.ssh_agent_key;
+    ensure!(
+        all.ssh_agent.is_some() || keys.is_empty(),
+        "--ssh-agent-key names a key of an ssh-agent: give its socket with --ssh-agent"
+    );
+    match (&all.private_key, &all.private_key_secret, &all.ssh_agent) {
+        (Some(file), None, None) => Ok(KeyLocation::File(file.clone())),
+        (None, Some(secret), None) => Ok(KeyLocation::Secret(secret.clone())),
+        (None, None, Some(socket)) => {
+            ensure!(
+                keys.len() <= AGENT_KEYS_MAX,
+                "--ssh-agent-key: give at most {AGENT_KEYS_MAX}, the present one and the one before"
+            );
+            let other = keys.iter().find(|key| !is_fingerprint(key));
+            if let Some(key) = other {
+                bail!("--ssh-agent-key {key}: it must be SHA256:…, as ssh-add -l prints it");
+            }
+            Ok(KeyLocation::Agent {
+                socket: socket.clone(),
+                keys: keys.clone(),
+            })
         }
-        (None, None) => bail!(
-            "no private key for Windows hosts is given: set --private-key \
-            or --private-key-secret"
+        (None, None, None) => bail!(
+            "no private key for Windows hosts is given: set --private-key, --private-key-secret or --ssh-agent"
+        ),
+        _ => bail!(
+            "--private-key, --private-key-secret and --ssh-agent exclude each other: give only one"
         ),
     }
 }
@@ -414,6 +443,16 @@ fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
         join.client_ca = (namespace.into(), name.into(), key.into());
     }
     Ok(join)
+}
+
+/// Refuses a pool that cannot exist: the API server refuses a WindowsPool of another name, so no lease would be granted.
+fn check_pool(name: Option<&str>) -> anyhow::Result<()> {
+    if let Some(name) = name.filter(|name| *name != DEFAULT_POOL) {
+        bail!(
+            "--pool {name}: there is one pool, and its name is {DEFAULT_POOL}. A second dormer needs a namespace of its own"
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a server beyond loopback that admits every client, or whose connection is not protected against reading and
@@ -625,6 +664,45 @@ mod tests {
     }
 
     #[test]
+    fn a_key_in_an_agent_is_no_key_in_a_secret_or_a_file() {
+        let agent = "ssh-agent = '/run/agent'";
+        let of = |text: &str| Config::new(settings(text)).expect("a configuration").key;
+        let socket = PathBuf::from("/run/agent");
+        let keys = Vec::new();
+        assert_eq!(
+            of(agent),
+            KeyLocation::Agent {
+                socket: socket.clone(),
+                keys
+            }
+        );
+        let named = format!("{agent}\nssh-agent-key = ['SHA256:a', 'SHA256:b']");
+        let keys = vec!["SHA256:a".to_owned(), "SHA256:b".to_owned()];
+        assert_eq!(of(&named), KeyLocation::Agent { socket, keys });
+        for (text, says) in [
+            (&*format!("{agent}\nprivate-key = 'k'"), "give only one"),
+            (
+                &format!("{agent}\nprivate-key-secret = 'k'"),
+                "give only one",
+            ),
+            (
+                &format!("{agent}\nssh-agent-key = ['a', 'b', 'c']"),
+                "the one before",
+            ),
+            (
+                &format!("{agent}\nssh-agent-key = ['id.pub']"),
+                "ssh-add -l",
+            ),
+            ("ssh-agent-key = ['SHA256:a']", "--ssh-agent"),
+        ] {
+            assert!(refusal(text).contains(says), "{text}: {}", refusal(text));
+        }
+        let printed = settings(agent).complete().print().expect("a file");
+        assert!(!printed.contains("private-key-secret"), "{printed}");
+        settings(&printed);
+    }
+
+    #[test]
     fn a_folder_with_some_roles_is_refused_with_the_reason() {
         assert!(refusal("role = ['worker']").contains("one process owns a folder"));
         let split = settings(
@@ -722,6 +800,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_named() {
         assert!(refusal("slots = 0").contains("--slots"));
+        assert!(refusal("pool = 'blue'").contains("there is one pool, and its name is windows"));
+        settings("pool = 'windows'");
         assert!(refusal("[nats]\nuser = 'a'").contains("--nats-password"));
         assert!(
             refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("give only one")

@@ -1,11 +1,12 @@
 //! Limit on the connections of each peer, so that no peer takes all. A connection counts from its first packet, so
 //! that a TLS handshake that never ends is limited too.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::net::{TcpListener, TcpStream};
@@ -119,7 +120,7 @@ pub(crate) struct OpenConnection {
 
 impl Connections {
     fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.locked()
     }
 
     /// Counts a connection. `None`: the peer, or all peers together, have reached the limit. Peers on this computer are

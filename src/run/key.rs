@@ -1,12 +1,14 @@
-//! What tasks on Windows hosts need: the SSH private key, read from its file or Secret and polled for changes, and the
-//! host program. During a rotation the Secret also has the previous key, for hosts that refuse the present one.
+//! What tasks on Windows hosts need: the SSH private key and the host program. The key is in a Secret, which is read after
+//! each change, in a file, which is polled, or in an ssh-agent, which is asked at the same interval. During a rotation there
+//! is also the previous key, for hosts that refuse the present one.
 
 use crate::config::KeyLocation;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use dormer_workers::{
     execute::{Execute, READY_MS_MAX},
     progress::Progress,
-    ssh::Key,
+    ssh::{HeldKey, Key, SshAgent},
+    watcher::SecretChanges,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
@@ -34,8 +36,10 @@ const HELD_MAX: usize = 64;
 const ELSEWHERE_MS: u64 = 4 * 60_000;
 /// Factor by which an unusable key is polled more often, because a person who repairs it waits for the effect.
 const SOONER: u32 = 5;
-/// Poll interval of the key.
+/// Poll interval of a key that is in no watched Secret.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(15);
+/// Longest time between two readings of a watched Secret.
+pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(300);
 
 /// Location of the key, with the means to read it.
 #[derive(Clone)]
@@ -44,17 +48,22 @@ pub(crate) struct KeySource {
     pub(crate) client: Client,
     /// Namespace of the Secret.
     pub(crate) namespace: String,
-    /// File or Secret.
+    /// File, Secret or agent.
     pub(crate) location: KeyLocation,
-    /// Poll interval.
+    /// Poll interval while nothing is watched.
     pub(crate) poll_every: Duration,
 }
 
-/// Texts of the present and the previous key.
+/// What is at the key's location.
 #[derive(Clone, PartialEq, Eq)]
-struct KeyTexts {
-    present: String,
-    previous: Option<String>,
+enum FoundKey {
+    /// Texts of the present and the previous key.
+    Texts {
+        present: String,
+        previous: Option<String>,
+    },
+    /// A key that an agent has.
+    Held(HeldKey),
 }
 
 impl KeySource {
@@ -63,13 +72,29 @@ impl KeySource {
         match &self.location {
             KeyLocation::File(path) => format!("the file {}", path.display()),
             KeyLocation::Secret(name) => format!("the Secret {}/{name}", self.namespace),
+            KeyLocation::Agent { socket, .. } => format!("the SSH agent at {}", socket.display()),
         }
     }
 
-    /// Texts of the keys, or one sentence about what is missing. The sentence never contains a text.
-    async fn read(&self) -> Result<KeyTexts, String> {
+    /// Namespace and name of the Secret with the key; `None`: it is in a file or an agent.
+    pub(crate) fn secret(&self) -> Option<(&str, &str)> {
+        match &self.location {
+            KeyLocation::Secret(name) => Some((self.namespace.as_str(), name.as_str())),
+            KeyLocation::File(_) | KeyLocation::Agent { .. } => None,
+        }
+    }
+
+    /// What is there, or one sentence about what is missing. The sentence never contains a text.
+    async fn read(&self) -> Result<FoundKey, String> {
         let location = self.location_text();
         let (present, previous) = match &self.location {
+            KeyLocation::Agent { socket, keys } => {
+                let agent = Arc::new(SshAgent::at(socket));
+                let held = HeldKey::choose(agent, keys).await;
+                return held
+                    .map(FoundKey::Held)
+                    .map_err(|error| format!("there is no SSH private key: {error}"));
+            }
             KeyLocation::File(path) => {
                 let read = tokio::fs::read(path).await;
                 let read = read.map_err(|error| format!("cannot read {location}: {error}"))?;
@@ -94,7 +119,7 @@ impl KeySource {
                 (present.0, data.remove(PREVIOUS_KEY).map(|it| it.0))
             }
         };
-        Ok(KeyTexts {
+        Ok(FoundKey::Texts {
             present: text_of(present, &location)?,
             previous: previous
                 .map(|bytes| text_of(bytes, &format!("{PREVIOUS_KEY} in {location}")))
@@ -108,12 +133,15 @@ impl KeySource {
     }
 
     /// A previous key that cannot be used is logged: it must not keep the present one from its work.
-    fn parsed(&self, texts: Result<KeyTexts, String>) -> Result<Key, String> {
-        let texts = texts?;
+    fn parsed(&self, found: Result<FoundKey, String>) -> Result<Key, String> {
         let location = self.location_text();
-        let key = Key::read(&texts.present)
-            .map_err(|error| format!("{error}; the key is in {location}"))?;
-        let previous = texts.previous.as_deref().map(Key::read);
+        let (present, previous) = match found? {
+            FoundKey::Texts { present, previous } => (present, previous),
+            FoundKey::Held(held) => return Ok(held.key),
+        };
+        let key =
+            Key::read(&present).map_err(|error| format!("{error}; the key is in {location}"))?;
+        let previous = previous.as_deref().map(Key::read);
         Ok(match previous {
             None => key,
             Some(Ok(previous)) => key.with_previous(previous),
@@ -170,17 +198,37 @@ impl<H: Execute> Keyed<H> {
         let mut known = source.read().await;
         let (tell, executor) = watch::channel(made(&source, &known, &make));
         let following = tokio::spawn(async move {
+            let secret = source.secret();
+            let mut changes = secret.map(|secret| SecretChanges::of(&source.client, &[secret]));
+            // Whether the last read failed.
+            let mut failed = false;
             loop {
                 let missing_prerequisite = tell.borrow().is_err();
                 let sooner = if missing_prerequisite { SOONER } else { 1 };
-                sleep(source.poll_every / sooner).await;
+                let often = source.poll_every / sooner;
+                match &mut changes {
+                    Some(changes) if missing_prerequisite || failed => {
+                        changes.wait(often, often).await;
+                    }
+                    Some(changes) => changes.wait(often, WATCHED_EVERY).await,
+                    None => sleep(often).await,
+                }
                 let now = source.read().await;
-                // A read error does not discard the last key.
-                if now == known || (now.is_err() && known.is_ok()) {
+                // A read error does not discard the last key. Without its agent a key signs nothing, but one late answer
+                // is no agent that is gone.
+                let again = std::mem::replace(&mut failed, now.is_err());
+                let kept = match known {
+                    Ok(FoundKey::Texts { .. }) => now.is_err(),
+                    Ok(FoundKey::Held(_)) => now.is_err() && !again,
+                    Err(_) => false,
+                };
+                if now == known || kept {
                     continue;
                 }
+                if now.is_ok() {
+                    tracing::info!("the private key has changed");
+                }
                 known = now;
-                tracing::info!("the private key has changed");
                 let _ = tell.send_replace(made(&source, &known, &make));
             }
         });
@@ -225,10 +273,15 @@ impl<H: Execute> Keyed<H> {
 
 fn made<H>(
     source: &KeySource,
-    texts: &Result<KeyTexts, String>,
+    found: &Result<FoundKey, String>,
     make: &impl Fn(Key) -> Result<H, MissingPrerequisite>,
 ) -> Result<Arc<H>, MissingPrerequisite> {
-    let key = source.parsed(texts.clone());
+    if let Ok(FoundKey::Held(held)) = found
+        && let Some(why) = &held.without_previous
+    {
+        tracing::warn!("the previous key is not used: {why}");
+    }
+    let key = source.parsed(found.clone());
     let key = key.map_err(|why| MissingPrerequisite { code: NO_KEY, why });
     let made = key.and_then(make);
     if let Err(MissingPrerequisite { why, .. }) = &made {
@@ -289,7 +342,14 @@ pub(crate) mod tests {
         work::machine_run,
     };
     use kube::api::{Patch, PatchParams};
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::UnixListener,
+    };
 
     const HOME: &str = "openshift-windows-machine-config-operator";
 
@@ -359,6 +419,28 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_change_of_the_keys_secret_is_noticed_and_not_polled_for() {
+        let (world, client) = world().await;
+        let source = KeySource {
+            client: client.clone(),
+            namespace: HOME.into(),
+            location: KeyLocation::Secret("cloud-private-key".into()),
+            poll_every: Duration::from_secs(3_600),
+        };
+        let keyed = Keyed::follow(source, 8, |_| Ok(Idle)).await;
+        let mut executor = keyed.executor.clone();
+        assert!(executor.borrow_and_update().is_ok(), "it has the key");
+        let secrets: Api<Secret> = Api::namespaced(client, HOME);
+        let data = serde_json::json!({"stringData": {PREVIOUS_KEY: world.ssh_key.private_pem}});
+        let (params, data) = (PatchParams::default(), Patch::Merge(data));
+        let patched = secrets.patch("cloud-private-key", &params, &data).await;
+        patched.expect("patched");
+        let noticed = tokio::time::timeout(Duration::from_secs(60), executor.changed()).await;
+        let noticed = noticed.expect("in time");
+        noticed.expect("the source of keys lives");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_previous_key_of_a_rotation_is_read_with_the_present_one() {
         let (world, client) = world().await;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), HOME);
@@ -384,6 +466,64 @@ pub(crate) mod tests {
             "Key",
             "the present one counts"
         );
+    }
+
+    /// An agent's list of one key (RFC 9987, SSH_AGENT_IDENTITIES_ANSWER).
+    fn one_identity() -> Vec<u8> {
+        let text = |bytes: &[u8]| {
+            let length = u32::try_from(bytes.len()).expect("a short text");
+            [&length.to_be_bytes(), bytes].concat()
+        };
+        let blob = [text(b"ssh-ed25519"), text(&[7; 32])].concat();
+        let answer = [
+            vec![12],
+            1_u32.to_be_bytes().to_vec(),
+            text(&blob),
+            text(b""),
+        ];
+        text(&answer.concat())
+    }
+
+    /// Under load an agent may be late once: every task on a host would wait for it, and every session be lost.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_late_answer_of_the_agent_keeps_its_key_and_a_second_one_does_not() {
+        let (_world, client) = world().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("agent");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let agent = tokio::spawn(async move {
+            for answers in [true, false, true, false, false] {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut request = [0; 5];
+                stream.read_exact(&mut request).await.expect("a request");
+                if answers {
+                    let written = stream.write_all(&one_identity()).await;
+                    written.expect("written");
+                }
+            }
+            listener
+        });
+        let source = KeySource {
+            client,
+            namespace: String::new(),
+            location: KeyLocation::Agent {
+                socket,
+                keys: Vec::new(),
+            },
+            poll_every: Duration::from_millis(20),
+        };
+        let keyed = Keyed::follow(source, 8, |_| Ok(Idle)).await;
+        let mut executor = keyed.executor.clone();
+        assert!(executor.borrow_and_update().is_ok(), "it has the key");
+        let gone = executor.wait_for(|executor| executor.is_err());
+        let gone = tokio::time::timeout(Duration::from_secs(90), gone).await;
+        let gone = gone.expect("in time").expect("the source of keys lives");
+        let code = gone.as_ref().map(drop).expect_err("no key").code;
+        assert_eq!((code, asked.load(Ordering::SeqCst)), (NO_KEY, 5));
+        drop(agent);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,7 +37,7 @@ use dormer_engine::{
 use dormer_nats::signing::Refusal;
 use dormer_proto::message::Reporter;
 use dormer_telemetry::{
-    Pushing, Telemetry,
+    AuditExport, Pushing, Telemetry,
     health::{self, RoleStatus},
     metrics,
     otlp::Export,
@@ -45,6 +45,7 @@ use dormer_telemetry::{
 use dormer_views::finding::Finding;
 use dormer_workers::{
     catalog::Catalog,
+    kubernetes::{KubernetesExecutor, Tokens},
     nats::{NatsFacts, NatsOrders},
     port::Facts,
     watcher::{self, Election},
@@ -164,10 +165,12 @@ async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &config.payload_keys, &catalog)?;
     let user_data_of = client.clone();
+    let audited = config.audit.as_ref().map(|_| AuditExport::new(&export));
     let cluster = Cluster {
         config,
         client,
         catalog: Arc::clone(&catalog),
+        audit_copies: audited.transpose()?.flatten(),
         export,
         gate: OnceLock::new(),
         survey,
@@ -208,6 +211,9 @@ async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result
         });
     }
     push_metrics(&mut running, &cluster.export)?;
+    if let Some(copies) = cluster.audit_copies.clone() {
+        running.at_end(async move { copies.flush().await });
+    }
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
         .merge(people);
@@ -282,6 +288,8 @@ struct Cluster<'a> {
     catalog: Arc<Catalog>,
     /// Exporter to a collector.
     export: Export,
+    /// Export of the audit's lines to a collector.
+    audit_copies: Option<AuditExport>,
     /// Gate of the API and the console, created with the console.
     gate: OnceLock<Arc<Gate>>,
     /// Survey of the cluster around.
@@ -320,6 +328,13 @@ impl Cluster<'_> {
         };
         let mut running = roles::start_observed(parts, self.telemetry()?);
         report_lack(&mut running, &executor);
+        if self.config.join.tokens == Tokens::Account {
+            // The worker answers its own questions. Here end the Secrets of machines that never joined.
+            Self::give_tokens(
+                &mut running,
+                executors::kubernetes(self.config, self.client()?),
+            );
+        }
         let election = Election {
             identity: lease.identity().to_owned(),
             duration: LEASE,
@@ -381,8 +396,11 @@ impl Cluster<'_> {
         if self.config.is(Role::Worker) {
             let orders =
                 NatsOrders::open(Arc::clone(&link), &self.config.name, Reporter::Worker).await?;
+            let orders = Arc::new(orders);
             let executor = self.executor().await?;
-            running.worker(Arc::new(orders), Arc::clone(&executor), self.worker());
+            running.worker(Arc::clone(&orders), Arc::clone(&executor), self.worker());
+            let cluster = executors::kubernetes(self.config, self.client()?);
+            nats::publish_settings(&mut running, orders, cluster, Arc::clone(&self.catalog));
             report_lack(&mut running, &executor);
             if !self.config.is(Role::Approver) {
                 tracing::info!(
@@ -414,12 +432,17 @@ impl Cluster<'_> {
     fn approve(&self, running: &mut Running, orders: NatsOrders) -> anyhow::Result<()> {
         let executor = executors::approver(self.config, self.client()?);
         running.approver(Arc::new(orders), Arc::new(executor.clone()), self.worker());
+        Self::give_tokens(running, executor);
+        Ok(())
+    }
+
+    /// Answers questions for tokens, and deletes the Secrets whose time is over.
+    fn give_tokens(running: &mut Running, executor: KubernetesExecutor) {
         let health = running.health();
         let giving = executor.run_token_grants(move |lack| {
             health.set(APPROVER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
         });
         running.beside(APPROVER, async move { match giving.await {} });
-        Ok(())
     }
 
     /// Starts API, console and projection, if this process has the role console.
@@ -433,7 +456,7 @@ impl Cluster<'_> {
         if !self.config.is(Role::Console) {
             return Ok(Router::new());
         }
-        let api = Api::over(ports, Arc::clone(live), self.renderer());
+        let api = Api::over(ports, Arc::clone(live), self.renderer(live));
         running.telemetry().asks(api.clone());
         if let Some(changes) = changes {
             nats::publish_changes(running, Arc::clone(&api), changes);
@@ -448,9 +471,7 @@ impl Cluster<'_> {
             let projecting = projection::run_projection(Arc::clone(&api), client.clone(), settings);
             running.beside(CONSOLE, async move { match projecting.await {} });
         }
-        // A console by itself may read little of the cluster.
-        let reads = self.config.is(Role::Watcher) && self.config.is(Role::Worker);
-        if let (Some(client), Some(survey), true) = (&self.client, self.survey, reads) {
+        if let (Some(client), Some(survey)) = (&self.client, self.survey) {
             let namespace = self.config.namespace.clone();
             let client = client.clone();
             let api = Arc::clone(&api);
@@ -485,7 +506,8 @@ impl Cluster<'_> {
         };
         let audit = self.config.audit.as_ref();
         let audit = audit.map(|(place, required)| {
-            Audit::open(place, *required).context("--audit-log cannot be opened")
+            let copies = self.audit_copies.clone();
+            Audit::open(place, *required, copies).context("--audit-log cannot be opened")
         });
         let audit = audit.transpose()?;
         let secure = self.config.tls.is_some();
@@ -532,13 +554,16 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Builds the renderer of plans.
-    fn renderer(&self) -> Option<Arc<PlanRenderer>> {
-        let cluster = executors::kubernetes(self.config, self.client.as_ref()?);
-        Some(PlanRenderer::new(
-            self.catalog.as_ref().clone(),
-            Arc::new(cluster),
-        ))
+    /// Builds the renderer of plans. A console by itself may not read how nodes join, and gets it from a worker.
+    fn renderer(&self, live: &Arc<Live>) -> Option<Arc<PlanRenderer>> {
+        let client = self.client.as_ref()?;
+        let catalog = self.catalog.as_ref().clone();
+        if !self.config.is(Role::Worker) {
+            let watches = self.config.is(Role::Watcher);
+            return Some(PlanRenderer::published(catalog, Arc::clone(live), watches));
+        }
+        let cluster = executors::kubernetes(self.config, client);
+        Some(PlanRenderer::new(catalog, Arc::new(cluster)))
     }
 
     async fn executor(&self) -> anyhow::Result<Arc<executors::HostAndKubernetes>> {

@@ -1,6 +1,6 @@
 //! Roles on a NATS store: the ports of each, and the connection to the server.
 
-use super::roles::{CONSOLE, ENGINE, Running};
+use super::roles::{CONSOLE, ENGINE, Running, WORKER};
 use crate::config::{Config, NatsSettings, Role};
 use dormer_api::{Api, live::Live, run_publisher};
 use dormer_engine::{
@@ -9,14 +9,22 @@ use dormer_engine::{
     nats::{self as store, NatsChanges, NatsStore, run_old_inbox_retirement},
 };
 use dormer_nats::{Login, Tls};
+use dormer_proto::message::{Failure, NodeSettings};
 use dormer_telemetry::health::{Health, RoleStatus};
-use dormer_workers::nats::{self as link, NatsLink, WorkerEvent};
+use dormer_workers::{
+    catalog::Catalog,
+    host::cluster::Cluster,
+    kubernetes::KubernetesExecutor,
+    nats::{self as link, NatsLink, NatsOrders, WorkerEvent},
+};
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// Time limit for the first connection to NATS.
 const CONNECT_FOR: Duration = Duration::from_secs(30);
+/// How often a worker publishes settings for nodes.
+const PUBLISH_EVERY: Duration = Duration::from_secs(30);
 /// Pause between two tries.
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -71,10 +79,10 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
         servers: servers.to_owned(),
         prefix: nats.prefix.clone(),
         replicas: nats.replicas,
-        sync: if lazy {
-            store::Sync::LazyAccepted
+        durability: if lazy {
+            store::Durability::LazyAccepted
         } else {
-            store::Sync::Always
+            store::Durability::PowerLossSafe
         },
         monitor: nats.monitor.clone(),
         login: login(nats),
@@ -174,6 +182,7 @@ pub async fn listen(
             match beat {
                 WorkerEvent::Heartbeat(beat) => live.beat(beat),
                 WorkerEvent::Ran(command) => live.ran(command),
+                WorkerEvent::Settings(settings) => live.set_settings(settings),
             }
         }
         Err(anyhow::anyhow!("the connection to NATS has ended"))
@@ -181,10 +190,62 @@ pub async fn listen(
     Ok(())
 }
 
+/// Publishes how nodes are rendered, without secrets. Consoles may not read that from the cluster.
+pub fn publish_settings(
+    running: &mut Running,
+    orders: Arc<NatsOrders>,
+    cluster: KubernetesExecutor,
+    catalog: Arc<Catalog>,
+) {
+    running.beside(WORKER, async move {
+        let mut again = tokio::time::interval(PUBLISH_EVERY);
+        let mut said = String::new();
+        loop {
+            again.tick().await;
+            let published = match read_settings(&cluster, &catalog).await {
+                Ok(settings) => orders.publish_settings(&settings).await,
+                Err(failure) => {
+                    if said != failure.message {
+                        tracing::warn!(
+                            "settings for nodes are not published, so consoles make no plans: {}",
+                            failure.message
+                        );
+                        said = failure.message;
+                    }
+                    continue;
+                }
+            };
+            if let Err(error) = published {
+                tracing::warn!(%error, "settings for nodes are not published, so consoles make no plans");
+            }
+        }
+    });
+}
+
+/// Reads the values for rendering nodes, without secrets.
+async fn read_settings(
+    cluster: &KubernetesExecutor,
+    catalog: &Catalog,
+) -> Result<NodeSettings, Failure> {
+    let bootstrap = cluster.bootstrap().await?;
+    for warning in catalog.read_cluster(cluster.read_cluster().await) {
+        tracing::debug!("of the cluster around: {warning}");
+    }
+    Ok(NodeSettings {
+        api_url: bootstrap.api_url,
+        cluster_dns: bootstrap.cluster_dns,
+        cluster_domain: bootstrap.cluster_domain,
+        service_cidr: bootstrap.service_cidr,
+        exporter: bootstrap.exporter_tls.is_some(),
+        cluster: catalog.cluster_config().published(),
+    })
+}
+
 /// Publishes every change to the stream of changes, with or without listeners.
 pub fn publish_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
     running.supervised(CONSOLE, "publishing changes", move || {
-        let (api, changes) = (Arc::clone(&api), changes.clone());
+        let api = Arc::clone(&api);
+        let changes = changes.clone();
         async move { match run_publisher(api, changes).await {} }
     });
 }

@@ -176,7 +176,8 @@ impl Payloads {
     /// Refuses another build of a version that is known: the nodes would go back and forth between the two, without any
     /// rollback. Without keys a folder's own payload may be built again.
     fn same_content(&mut self, folder: &Path, manifest: &Manifest) -> anyhow::Result<()> {
-        let (version, content) = (&manifest.version, manifest.hash());
+        let version = &manifest.version;
+        let content = manifest.hash();
         let again = matches!(self.keys, PayloadKeys::Unsigned);
         match self.versions.get(version) {
             // The first folder stays the version's own.
@@ -332,6 +333,24 @@ mod tests {
             unusable.contains("is not the file that was signed"),
             "{unusable}"
         );
+    }
+
+    /// The rollout remembers it, so that a dormer that restarts knows another build of the version, too.
+    #[test]
+    fn a_signed_payload_names_its_build_and_an_unsigned_one_does_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [manifest, signature] = SIGNED;
+        std::fs::write(folder.path().join(MANIFEST_FILE), manifest).expect("written");
+        std::fs::write(folder.path().join(SIGNATURE_FILE), signature).expect("written");
+        let signed = PayloadKeys::parse(&[SIGNER.to_owned()]).expect("a key");
+        let hash = Manifest::parse(manifest).expect("a manifest").hash();
+        for (keys, wanted) in [(signed, Some(hash)), (PayloadKeys::Unsigned, None)] {
+            let catalog = Catalog::new(&[]).expect("a catalog");
+            let all = [folder.path().to_owned()];
+            Payloads::load(&all, &keys, &catalog).expect("one");
+            let edges = catalog.edges("11.0.0").expect("installed");
+            assert_eq!(edges.build, wanted);
+        }
     }
 
     fn later(path: &Path) {

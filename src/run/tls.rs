@@ -2,6 +2,7 @@
 
 use super::connections::{Accept, Limited, OpenConnection};
 use anyhow::Context;
+use dormer_proto::lock::Locked as _;
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -12,7 +13,7 @@ use std::{
     net::SocketAddr,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
@@ -92,7 +93,7 @@ impl CertificateFiles {
     /// The present pair. Files that changed and cannot be used, such as between two writes or without the right to read
     /// them, are read again for each connection; meanwhile the last pair stays.
     fn present(&self) -> Arc<CertifiedKey> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.locked();
         let now = [file_state(&self.certificate), file_state(&self.key)];
         if now != last.current {
             match pair(&self.certificate, &self.key) {

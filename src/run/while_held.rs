@@ -94,7 +94,8 @@ mod tests {
         assert_eq!(refused.expect_err("for ever").code, NOT_PROVEN);
 
         let waiting = tokio::spawn({
-            let (executor, order) = (Arc::clone(&executor), order.clone());
+            let executor = Arc::clone(&executor);
+            let order = order.clone();
             async move { executor.ready(&order, &Progress::default(), 1.0).await }
         });
         tokio::task::yield_now().await;

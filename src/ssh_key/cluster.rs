@@ -171,7 +171,7 @@ impl KeyedCluster {
     /// Checks before any host is changed that the account may write the Secret afterwards.
     ///
     /// # Errors
-    /// It may not.
+    /// The account may not write it, or the review failed.
     pub(super) async fn may_write(&self) -> Result<(), Failure> {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
@@ -219,7 +219,7 @@ impl KeyedCluster {
     /// of dormer's that could be checked.
     ///
     /// # Errors
-    /// They would not.
+    /// They would not get the new key, or would get the old one.
     pub(super) async fn user_data_follows(
         &self,
         old: &KeyText,
@@ -243,7 +243,7 @@ impl KeyedCluster {
                     "user data of new machines (Secret {namespace}/{name}) does not have the new key alone yet; nothing was \
                      changed"
                 ),
-                "dormer writes it within 15 seconds while its worker runs: try again, and look at the worker's log if it stays",
+                "dormer writes it within seconds, at the latest after five minutes, while its worker runs: try again, and look at the worker's log if it stays",
             ));
         }
         Ok(checked)

@@ -4,7 +4,7 @@
 use super::{
     cluster::{KeyText, KeyedCluster, Keys},
     hosts,
-    report::{HostRow, Outcome, Report},
+    report::{HostRow, KeyOutcome, KeyReport},
 };
 use dormer_client::Failure;
 use dormer_workers::watcher::logins::HostLogin;
@@ -21,7 +21,7 @@ pub(super) async fn resolve(
     site: &KeyedCluster,
     read: &Keys,
     hosts: &[HostLogin],
-    report: &Report,
+    report: &KeyReport,
     (old, new): (&KeyText, &KeyText),
 ) -> Result<(), Failure> {
     let now = site.keys().await?;
@@ -39,7 +39,7 @@ pub(super) async fn resolve(
         return Err(Failure::refused(crossed, what_to_do));
     }
     // A host that took the key before has it from another person, or from an earlier run: it is named, and keeps it.
-    let given = |row: &&HostRow| row.outcome == Outcome::Done;
+    let given = |row: &&HostRow| row.outcome == KeyOutcome::Done;
     let others: Vec<String> = report
         .rows
         .iter()
@@ -62,7 +62,9 @@ pub(super) async fn resolve(
 /// Sentence about the hosts that had the new key: what came of taking it off, and how they were before.
 fn left(rows: &[HostRow], before: &[HostRow]) -> String {
     let gone = rows.iter().filter(|row| row.good()).count();
-    let had = before.iter().filter(|row| row.outcome == Outcome::Already);
+    let had = before
+        .iter()
+        .filter(|row| row.outcome == KeyOutcome::Already);
     let had = had.map(|row| format!("{} (it did before)", row.machine));
     let failed = rows.iter().filter(|row| row.failed());
     let failed = failed.map(|row| format!("{} ({})", row.machine, row.why));

@@ -2,7 +2,7 @@
 
 use super::{
     cluster::KeyedCluster,
-    report::{HostRow, Outcome},
+    report::{HostRow, KeyOutcome},
 };
 use dormer_client::Failure;
 use dormer_workers::{
@@ -28,15 +28,15 @@ fn obstacle(host: &HostLogin) -> Option<HostRow> {
         Some(HostRow::of(host, outcome).because(why, what_to_do.to_owned()))
     };
     if let Some(why) = &host.left_alone {
-        return row(Outcome::LeftAlone, why, "");
+        return row(KeyOutcome::LeftAlone, why, "");
     }
     let again = "run the command again once dormer shows it as serving; or take the machine away";
     if host.address.is_none() {
-        return row(Outcome::Failed, "it has no address yet", again);
+        return row(KeyOutcome::Failed, "it has no address yet", again);
     }
     if host.pin.is_none() {
         return row(
-            Outcome::Failed,
+            KeyOutcome::Failed,
             "dormer has not pinned its host key yet",
             again,
         );
@@ -47,7 +47,7 @@ fn obstacle(host: &HostLogin) -> Option<HostRow> {
 /// As [`obstacle`], before the previous key goes: a machine of this dormer's that was left alone has no other key.
 fn unproven(host: &HostLogin) -> Option<HostRow> {
     let row = obstacle(host)?;
-    if host.of_another || row.outcome != Outcome::LeftAlone {
+    if host.of_another || row.outcome != KeyOutcome::LeftAlone {
         return Some(row);
     }
     let why = format!("{}, so it has the previous key alone", row.why);
@@ -55,14 +55,14 @@ fn unproven(host: &HostLogin) -> Option<HostRow> {
         "take the label away and run dormer ssh-key rotate again; or give it up with --leave-out {}",
         host.name
     );
-    Some(HostRow::of(host, Outcome::Failed).because(&why, cure))
+    Some(HostRow::of(host, KeyOutcome::Failed).because(&why, cure))
 }
 
 /// Rows of hosts that would be changed.
 pub(super) fn planned(hosts: &[HostLogin], names: &[String]) -> Vec<HostRow> {
     let row = |host| {
         let left = left_out(host, names).or_else(|| obstacle(host));
-        left.unwrap_or_else(|| HostRow::of(host, Outcome::Planned))
+        left.unwrap_or_else(|| HostRow::of(host, KeyOutcome::Planned))
     };
     hosts.iter().map(row).collect()
 }
@@ -71,7 +71,7 @@ pub(super) fn planned(hosts: &[HostLogin], names: &[String]) -> Vec<HostRow> {
 fn left_out(host: &HostLogin, names: &[String]) -> Option<HostRow> {
     names
         .contains(&host.name)
-        .then(|| HostRow::of(host, Outcome::LeftOut))
+        .then(|| HostRow::of(host, KeyOutcome::LeftOut))
 }
 
 fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
@@ -88,11 +88,11 @@ fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
 
 fn row(host: &HostLogin, done: Result<Step, RotationError>) -> HostRow {
     match done {
-        Ok(Step::Done) => HostRow::of(host, Outcome::Done),
-        Ok(Step::Already) => HostRow::of(host, Outcome::Already),
+        Ok(Step::Done) => HostRow::of(host, KeyOutcome::Done),
+        Ok(Step::Already) => HostRow::of(host, KeyOutcome::Already),
         Err(error) => {
             let what_to_do = cure(host, &error);
-            let row = HostRow::of(host, Outcome::Failed).because(&error.to_string(), what_to_do);
+            let row = HostRow::of(host, KeyOutcome::Failed).because(&error.to_string(), what_to_do);
             HostRow {
                 refused: refuses(&error),
                 ..row
@@ -233,11 +233,11 @@ pub(super) async fn open_all(
             let login = login(site, host);
             let opened = async { Ok(login.try_key(new).await.map(|()| Step::Already)?) };
             match in_time(host, opened).await {
-                Ok(_) => HostRow::of(host, Outcome::Planned),
+                Ok(_) => HostRow::of(host, KeyOutcome::Planned),
                 Err(RotationError::Ssh(error @ SshError::Auth(..))) => {
                     let cure = "give it the new key: dormer ssh-key rotate with the same --new";
                     let why = error.to_string();
-                    HostRow::of(host, Outcome::Failed).because(&why, cure.to_owned())
+                    HostRow::of(host, KeyOutcome::Failed).because(&why, cure.to_owned())
                 }
                 Err(error) => row(host, Err(error)),
             }

@@ -18,7 +18,7 @@ use dormer_workers::{
     ssh::{Limits, TcpDial},
     watcher::logins::HostLogin,
 };
-use report::Report;
+use report::KeyReport;
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 use wmco::WmcoNodes;
 
@@ -36,7 +36,7 @@ Run it where port 22 of the hosts can be reached, with an account that may updat
 One host is first: the new key is added there over a login with the present one, and proven by a login. If that \
 fails, the host is left as it was, and nothing else is changed. Then all others follow, and the new key becomes \
 dormer's: the present one stays in the Secret as previous-private-key.pem, and opens the hosts that could not be \
-reached. No node is cordoned or drained. The command keeps no state, so the same command goes on after an \
+reached. No node is cordoned or drained. The command keeps no state, so the same command continues after an \
 interruption, and gives hosts that were away the new key. With the previous key as --new it goes back. \
 docs/ssh-key.md has all of it.";
 
@@ -50,7 +50,7 @@ Examples:
 It takes nothing away before every host lets the new key in and user data of new machines has it. Then the line of the \
 previous key gets # before it on each host, which is proven by a login that the host refuses, and the previous key \
 leaves the Secret. A host whose user data would write the previous key again at its next boot is named and left as it is. \
-The same command goes on after an interruption.";
+The same command continues after an interruption.";
 
 /// Commands of `dormer ssh-key`.
 #[derive(Debug, Subcommand)]
@@ -146,7 +146,7 @@ impl SshKeyArgs {
         })
     }
 
-    fn shown(&self, report: &Report) -> (String, bool) {
+    fn shown(&self, report: &KeyReport) -> (String, bool) {
         let text = match self.output {
             Form::Text => report.text(),
             Form::Json => format!("{:#}", report.json()),
@@ -197,7 +197,7 @@ async fn rotate(
     new: &KeyText,
     left_out: &[String],
     yes: bool,
-) -> Result<Report, Failure> {
+) -> Result<KeyReport, Failure> {
     let keys = site.keys().await?;
     let moved = keys.present.public == new.public;
     let old = match (&keys.previous, moved) {
@@ -225,7 +225,7 @@ async fn rotate(
     site.may_write().await?;
     let of_wmco = WmcoNodes::find(site).await?;
     let hosts = hosts_but(site, left_out).await?;
-    let mut report = Report::of_rotation(old, new, yes);
+    let mut report = KeyReport::of_rotation(old, new, yes);
     if !yes {
         report.rows = hosts::planned(&hosts, left_out);
         return Ok(report);
@@ -268,10 +268,10 @@ async fn take_away(
     left_out: &[String],
     once: bool,
     yes: bool,
-) -> Result<Report, Failure> {
+) -> Result<KeyReport, Failure> {
     let keys = site.keys().await?;
     let Some(old) = &keys.previous else {
-        return Ok(Report::nothing(format!(
+        return Ok(KeyReport::nothing(format!(
             "The Secret {} has no previous key: no rotation is under way.",
             site.whole()
         )));
@@ -279,7 +279,7 @@ async fn take_away(
     let new = &keys.present;
     site.may_write().await?;
     let hosts = hosts_but(site, left_out).await?;
-    let mut report = Report::of_end(old, new, yes);
+    let mut report = KeyReport::of_end(old, new, yes);
     if !site.user_data_follows(old, new).await? {
         report.unchecked = true;
     }

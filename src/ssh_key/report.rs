@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// What came of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Outcome {
+pub(super) enum KeyOutcome {
     /// It would be changed.
     Planned,
     /// It was changed, and a login proved it.
@@ -24,7 +24,7 @@ pub(super) enum Outcome {
     LeftAlone,
 }
 
-impl Outcome {
+impl KeyOutcome {
     fn text(self) -> &'static str {
         match self {
             Self::Planned => "planned",
@@ -44,7 +44,7 @@ pub(super) struct HostRow {
     pub(super) machine: String,
     pub(super) node: Option<String>,
     pub(super) address: Option<String>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: KeyOutcome,
     /// Cause.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) why: String,
@@ -57,7 +57,7 @@ pub(super) struct HostRow {
 }
 
 impl HostRow {
-    pub(super) fn of(host: &HostLogin, outcome: Outcome) -> Self {
+    pub(super) fn of(host: &HostLogin, outcome: KeyOutcome) -> Self {
         Self {
             machine: host.name.clone(),
             node: host.node.clone(),
@@ -78,17 +78,17 @@ impl HostRow {
     }
 
     pub(super) fn failed(&self) -> bool {
-        self.outcome == Outcome::Failed
+        self.outcome == KeyOutcome::Failed
     }
 
     pub(super) fn good(&self) -> bool {
-        matches!(self.outcome, Outcome::Done | Outcome::Already)
+        matches!(self.outcome, KeyOutcome::Done | KeyOutcome::Already)
     }
 }
 
 /// Result of a command.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct KeyReport {
     /// First lines for people.
     head: String,
     /// Fingerprints of the key that leaves and of the one that stays.
@@ -111,7 +111,7 @@ pub(super) struct Report {
     pub(super) wmco: Option<String>,
 }
 
-impl Report {
+impl KeyReport {
     /// Nothing had to be done.
     pub(super) fn nothing(head: String) -> Self {
         Self {
@@ -127,8 +127,8 @@ impl Report {
                 old.fingerprint(),
                 new.fingerprint()
             ),
-            next: "dormer takes the new key within 15 seconds, and the user data of new machines follows. Once all hosts have \
-                   it: dormer ssh-key finish"
+            next: "dormer takes the new key within seconds, at the latest after five minutes, and the user data of new machines \
+                   follows. Once all hosts have it: dormer ssh-key finish"
                 .to_owned(),
             keys: Some((old.fingerprint(), new.fingerprint())),
             planned: !yes,
@@ -156,13 +156,13 @@ impl Report {
         self.rows.iter().all(|row| !row.failed())
     }
 
-    fn count(&self, outcome: Outcome) -> usize {
+    fn count(&self, outcome: KeyOutcome) -> usize {
         let rows = self.rows.iter();
         rows.filter(|row| row.outcome == outcome).count()
     }
 
     fn tail(&self) -> String {
-        let failed = self.count(Outcome::Failed);
+        let failed = self.count(KeyOutcome::Failed);
         if self.planned {
             return "Nothing was changed. Run the same command with --yes to do it.".to_owned();
         }
@@ -182,8 +182,8 @@ impl Report {
         }
         let counts = format!(
             "{} done, {} already, {failed} failed.",
-            self.count(Outcome::Done),
-            self.count(Outcome::Already)
+            self.count(KeyOutcome::Done),
+            self.count(KeyOutcome::Already)
         );
         match (&self.secret, failed) {
             (Some(secret), 0) if self.ends => {
@@ -200,7 +200,7 @@ impl Report {
 
     /// Sentence about hosts that keep the previous key.
     fn behind(&self) -> String {
-        let kept = [Outcome::LeftOut, Outcome::LeftAlone];
+        let kept = [KeyOutcome::LeftOut, KeyOutcome::LeftAlone];
         let rows = self.rows.iter().filter(|row| kept.contains(&row.outcome));
         let names: Vec<&str> = rows.map(|row| row.machine.as_str()).collect();
         match names.as_slice() {

@@ -2,9 +2,9 @@
 //! of the command at each point where it waits.
 
 use super::{
-    Report,
+    KeyReport,
     cluster::{KeyText, KeyedCluster},
-    report::Outcome,
+    report::KeyOutcome,
     rotate, take_away,
 };
 use dormer_client::Failure;
@@ -184,11 +184,11 @@ impl Fleet {
         opened.is_ok()
     }
 
-    pub(super) async fn rotated(&self, new: &KeyText) -> Report {
+    pub(super) async fn rotated(&self, new: &KeyText) -> KeyReport {
         rotate(&self.site, new, &[], true).await.expect("a report")
     }
 
-    async fn finished(&self, left_out: &[String]) -> Report {
+    async fn finished(&self, left_out: &[String]) -> KeyReport {
         let done = take_away(&self.site, left_out, false, true).await;
         done.expect("a report")
     }
@@ -220,14 +220,14 @@ pub(super) fn new() -> KeyText {
     made(KeyKind::Ed25519)
 }
 
-fn names(report: &Report, outcome: Outcome) -> Vec<&str> {
+fn names(report: &KeyReport, outcome: KeyOutcome) -> Vec<&str> {
     let rows = report.rows.iter();
     rows.filter(|row| row.outcome == outcome)
         .map(|row| row.machine.as_str())
         .collect()
 }
 
-pub(super) fn refusal(done: Result<Report, Failure>) -> String {
+pub(super) fn refusal(done: Result<KeyReport, Failure>) -> String {
     match done {
         Err(failure) => failure.to_string(),
         Ok(report) => panic!("it was done: {}", report.text()),
@@ -243,12 +243,17 @@ async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() 
     away.iter().for_each(|host| host.power_off());
 
     let planned = rotate(&fleet.site, &new, &[], false).await.expect("a plan");
-    assert_eq!(names(&planned, Outcome::Planned).len(), 50);
+    assert_eq!(names(&planned, KeyOutcome::Planned).len(), 50);
     assert!(planned.text().contains("Nothing was changed"));
 
     let report = fleet.rotated(&new).await;
-    assert_eq!(names(&report, Outcome::Done).len(), 48, "{}", report.text());
-    assert_eq!(names(&report, Outcome::Failed), away_names);
+    assert_eq!(
+        names(&report, KeyOutcome::Done).len(),
+        48,
+        "{}",
+        report.text()
+    );
+    assert_eq!(names(&report, KeyOutcome::Failed), away_names);
     for row in report.rows.iter().filter(|row| row.failed()) {
         assert!(
             row.what_to_do.contains("start it or mend its network"),
@@ -286,10 +291,15 @@ async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() 
     );
 
     let again = fleet.rotated(&new).await;
-    assert_eq!(names(&again, Outcome::Done), away_names, "{}", again.text());
-    assert_eq!(names(&again, Outcome::Already).len(), 48);
+    assert_eq!(
+        names(&again, KeyOutcome::Done),
+        away_names,
+        "{}",
+        again.text()
+    );
+    assert_eq!(names(&again, KeyOutcome::Already).len(), 48);
     let end = fleet.finished(&[]).await;
-    assert_eq!(names(&end, Outcome::Done).len(), 50, "{}", end.text());
+    assert_eq!(names(&end, KeyOutcome::Done).len(), 50, "{}", end.text());
     assert_eq!(fleet.in_secret().await, std::slice::from_ref(&new.public));
 
     fleet.reboot().await;
@@ -358,7 +368,7 @@ async fn a_third_key_waits_for_the_end_and_the_previous_one_leads_back() {
     let refused = refusal(rotate(&fleet.site, &third, &[], true).await);
     assert!(refused.contains("a rotation is under way"), "{refused}");
     let back = fleet.rotated(&old).await;
-    assert_eq!(names(&back, Outcome::Already).len(), 2);
+    assert_eq!(names(&back, KeyOutcome::Already).len(), 2);
     assert_eq!(
         fleet.in_secret().await,
         [old.public.clone(), new.public.clone()]
@@ -387,7 +397,7 @@ async fn an_old_key_that_user_data_would_bring_back_is_not_taken_away_and_the_ho
     fleet.write_user_data(&new).await;
     let report = fleet.finished(&[]).await;
     let text = report.text();
-    assert_eq!(names(&report, Outcome::Failed).len(), 2, "{text}");
+    assert_eq!(names(&report, KeyOutcome::Failed).len(), 2, "{text}");
     assert!(
         text.contains("writes the old key again at the next boot"),
         "{text}"
@@ -414,7 +424,7 @@ async fn a_host_that_a_person_gives_up_holds_up_nothing() {
     assert!(refusal(unknown).contains("no Windows machine win-z"));
     let end = fleet.finished(&[lost.name().to_owned()]).await;
     assert!(end.good(), "{}", end.text());
-    assert_eq!(names(&end, Outcome::LeftOut), [lost.name()]);
+    assert_eq!(names(&end, KeyOutcome::LeftOut), [lost.name()]);
     assert_eq!(fleet.in_secret().await, [new.public]);
     assert!(permits(&fleet.file(&lost), &old.public));
 }
@@ -437,7 +447,8 @@ async fn cut_after<T>(polls: u32, work: impl Future<Output = T>) -> Option<T> {
 async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() {
     let fleet = Fleet::of(3, UserData::Ours).await;
     let (old, new) = (fleet.old(), new());
-    let (mut keys, mut cuts) = ([&old, &new], 0);
+    let mut keys = [&old, &new];
+    let mut cuts = 0;
     let (mut half_added, mut half_taken) = (0, 0);
     // Each turn rotates to the other key, and cuts both commands one poll later than the turn before.
     for polls in 1.. {
@@ -483,7 +494,8 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
 #[tokio::test(start_paused = true)]
 async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() {
     let fleet = Fleet::of(3, UserData::Ours).await;
-    let (mut old, mut crossed) = (fleet.old(), 0);
+    let mut old = fleet.old();
+    let mut crossed = 0;
     for polls in (0..400).step_by(3) {
         let (mine, theirs) = (new(), new());
         let mut first = pin!(rotate(&fleet.site, &mine, &[], true));
@@ -526,7 +538,7 @@ async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() 
 #[test]
 fn a_report_for_programs_has_fingerprints_and_no_key() {
     let (old, new) = (new(), new());
-    let report = Report::of_rotation(&old, &new, false);
+    let report = KeyReport::of_rotation(&old, &new, false);
     let json: Value = report.json();
     let print = json["newKey"].as_str().expect("a fingerprint");
     assert!(print.starts_with("ssh-ed25519 SHA256:"), "{print}");
@@ -559,7 +571,12 @@ async fn a_previous_key_that_is_the_present_one_is_taken_off_no_host() {
         assert!(permits(&fleet.file(&host), &old.public), "{}", host.name());
     }
     let again = fleet.rotated(&new).await;
-    assert_eq!(names(&again, Outcome::Already).len(), 2, "{}", again.text());
+    assert_eq!(
+        names(&again, KeyOutcome::Already).len(),
+        2,
+        "{}",
+        again.text()
+    );
     assert_eq!(fleet.in_secret().await, [new.public, old.public]);
 }
 
@@ -577,7 +594,7 @@ async fn a_machine_that_dormer_leaves_alone_keeps_the_previous_key_in_the_secret
     labelled.expect("labelled");
     let report = fleet.rotated(&new).await;
     assert_eq!(
-        names(&report, Outcome::LeftAlone),
+        names(&report, KeyOutcome::LeftAlone),
         [ignored.as_str()],
         "{}",
         report.text()
@@ -585,7 +602,7 @@ async fn a_machine_that_dormer_leaves_alone_keeps_the_previous_key_in_the_secret
     fleet.write_user_data(&new).await;
     let stopped = fleet.finished(&[]).await;
     assert_eq!(
-        names(&stopped, Outcome::Failed),
+        names(&stopped, KeyOutcome::Failed),
         [ignored.as_str()],
         "{}",
         stopped.text()
@@ -623,6 +640,6 @@ async fn hosts_that_refuse_the_new_key_keep_it_from_becoming_dormers() {
     }
     let given_up = rotate(&fleet.site, &curve, &refusing, true).await;
     let given_up = given_up.expect("a report");
-    assert_eq!(names(&given_up, Outcome::LeftOut), refusing);
+    assert_eq!(names(&given_up, KeyOutcome::LeftOut), refusing);
     assert_eq!(fleet.in_secret().await, [curve.public, fleet.old().public]);
 }

@@ -142,10 +142,10 @@ impl WmcoNodes {
     ) -> Result<Vec<String>, Failure> {
         let accounts: Api<ServiceAccount> = Api::all(site.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={}", migrate::WICD));
-        let accounts = within(accounts.list(&named)).await;
-        let accounts = accounts.map_err(|why| again("ServiceAccounts", &why))?;
+        let listed = within(accounts.list(&named)).await;
+        let listed = listed.map_err(|why| again("ServiceAccounts", &why))?;
         let mut followed = Vec::new();
-        for namespace in accounts.iter().filter_map(ResourceExt::namespace) {
+        for namespace in listed.iter().filter_map(ResourceExt::namespace) {
             let whole = format!("Secret {namespace}/{KEY}");
             let api: Api<Secret> = Api::namespaced(site.client.clone(), &namespace);
             let found = within(api.get_opt(KEY)).await;

@@ -12,7 +12,7 @@ use dormer_proto::id::Timestamp;
 use dormer_views::moment::time;
 use flate2::{Compression, write::GzEncoder};
 use redact::redacted;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -33,7 +33,10 @@ pub(crate) const CONTENTS: &[(&str, &str)] = &[
         "README.txt",
         "this table, the build, and what could not be read",
     ),
-    ("version.json", "the build of this command"),
+    (
+        "version.json",
+        "the build of this command, and that of the server",
+    ),
     (
         "machines.json",
         "all machines with state, phase, cause, versions, Node, tasks",
@@ -112,7 +115,7 @@ impl Options {
             true => io::stdout().write_all(&bytes),
             false => write(&to, &bytes),
         });
-        written.map_err(|why| Failure::refused(format!("--to {}: {why}", to.display()), ""))?;
+        written.map_err(|why| not_written(&to, &why))?;
         if to_stdout {
             return Ok(String::new());
         }
@@ -123,12 +126,39 @@ impl Options {
                 counted(count, "part")
             ),
         };
+        let left_out = match bundle.left_out {
+            0 => String::new(),
+            count => format!(
+                "\nThe bundle has the histories of {MACHINES_MAX} machines that do not serve, and not of {count} more: dormer \
+                 history MACHINE -o json prints one"
+            ),
+        };
         Ok(format!(
-            "wrote {} to {}{unread}\nSecrets were taken out. Read it before you send it: tar -xzf {1}",
+            "wrote {} to {}{unread}{left_out}\nSecrets were taken out. Read it before you send it: tar -xzf {1}",
             counted(bundle.count(), "file"),
             to.display()
         ))
     }
+}
+
+/// Build of the server: it stands beside the records of a run that are read as they are stored. Null: the server refuses that.
+///
+/// # Errors
+/// No server answers.
+async fn server_build(server: &Server, of: &Value) -> Result<Value, Failure> {
+    let path = format!("{}/history?limit=1&envelopes=true", run_path(of));
+    match server.get::<Value>(&path).await {
+        Ok(history) => Ok(json!({"version": history["build"], "workflows": history["schema"]})),
+        Err(silent @ (Failure::Unreachable { .. } | Failure::NoCluster(_))) => Err(silent),
+        Err(_) => Ok(Value::Null),
+    }
+}
+
+/// Path of a run in the API.
+fn run_path(of: &Value) -> String {
+    let run = of["run"].as_str().unwrap_or_default();
+    let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
+    format!("/runs/{}/{}", segment(workflow), segment(key))
 }
 
 /// Name of a file for a bundle of the dormer at `host`, taken at `now`.
@@ -157,6 +187,18 @@ fn plain(text: &str) -> String {
     kept.collect()
 }
 
+/// Failure to write the bundle. A folder that is not there is a mistake on the command line.
+fn not_written(to: &Path, why: &io::Error) -> Failure {
+    let shown = to.display();
+    match (why.kind(), to.parent()) {
+        (io::ErrorKind::NotFound, Some(folder)) => Failure::Usage(format!(
+            "--to {shown}: there is no folder {}\nmake it, or name a file elsewhere",
+            folder.display()
+        )),
+        _ => Failure::refused(format!("--to {shown}: {why}"), ""),
+    }
+}
+
 /// Writes a new file that only its owner may read. A file or a link that is there already is left alone: it may be
 /// another user's, and open to others.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -180,6 +222,8 @@ struct Bundle {
     files: Vec<(String, Value)>,
     /// What could not be read, with the reason.
     unread: Vec<String>,
+    /// How many machines that do not serve are without their history.
+    left_out: usize,
 }
 
 impl Bundle {
@@ -189,9 +233,6 @@ impl Bundle {
     /// No server answers. What it refuses is noted.
     async fn collected(server: &Server) -> Result<Self, Failure> {
         let mut bundle = Self::default();
-        bundle
-            .files
-            .push(("version.json".into(), crate::version::json()));
         for (file, path) in LISTS {
             bundle.take(server, file, path).await?;
         }
@@ -202,9 +243,18 @@ impl Bundle {
         };
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let rollouts = items("rollouts.json");
+        let mut any = rollouts.iter().cloned().chain(items("machines.json"));
+        let mut version = crate::version::json();
+        version["server"] = match any.next() {
+            Some(run) => server_build(server, &run).await?,
+            None => Value::Null,
+        };
         let machines = items("machines.json").into_iter();
         let machines = machines.filter(|it| !FINE.contains(&text(it, "state").as_str()));
-        let machines: Vec<Value> = machines.take(MACHINES_MAX).collect();
+        let mut machines: Vec<Value> = machines.collect();
+        bundle.files.insert(0, ("version.json".into(), version));
+        bundle.left_out = machines.len().saturating_sub(MACHINES_MAX);
+        machines.truncate(MACHINES_MAX);
         for rollout in rollouts {
             let file = format!("rollout-{}", text(&rollout, "pool"));
             bundle.history(server, &file, &rollout).await?;
@@ -222,12 +272,9 @@ impl Bundle {
 
     /// Takes the latest records of a run.
     async fn history(&mut self, server: &Server, file: &str, of: &Value) -> Result<(), Failure> {
-        let run = of["run"].as_str().unwrap_or_default();
-        let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
         let last = of["seq"].as_u64().unwrap_or_default();
         let from = last.saturating_sub(RECORDS_MAX).max(1);
-        let (workflow, key) = (segment(workflow), segment(key));
-        let path = format!("/runs/{workflow}/{key}/history?from={from}&limit={RECORDS_MAX}");
+        let path = format!("{}/history?from={from}&limit={RECORDS_MAX}", run_path(of));
         self.take(server, &format!("histories/{file}.json"), &path)
             .await
     }
@@ -312,6 +359,20 @@ mod tests {
     use std::io::Read;
 
     #[test]
+    fn a_folder_that_is_not_there_is_a_mistake_of_the_command_line() {
+        let said = |to: &str, kind: io::ErrorKind| not_written(Path::new(to), &kind.into());
+        let missing = said("/no/x.tgz", io::ErrorKind::NotFound);
+        assert_eq!(
+            missing,
+            Failure::Usage(
+                "--to /no/x.tgz: there is no folder /no\nmake it, or name a file elsewhere".into()
+            )
+        );
+        let full = said("/x.tgz", io::ErrorKind::StorageFull);
+        assert!(matches!(full, Failure::Refused { .. }), "{full}");
+    }
+
+    #[test]
     fn a_bundles_name_has_the_cluster_and_the_time() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_421_400);
         let name = |host| named(host, now).display().to_string();
@@ -387,8 +448,12 @@ mod tests {
     }
 
     fn unpacked(bundle: &Bundle) -> Vec<(String, String)> {
-        let bytes = bundle.archive().expect("an archive");
-        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
+        entries(&bundle.archive().expect("an archive"))
+    }
+
+    /// Names and texts of an archive's files.
+    fn entries(bytes: &[u8]) -> Vec<(String, String)> {
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bytes));
         let entries = archive.entries().expect("entries").map(|entry| {
             let mut entry = entry.expect("an entry");
             let name = entry.path().expect("a path").display().to_string();
@@ -434,6 +499,77 @@ mod tests {
             "\"fast\"",
         ] {
             assert!(machines.contains(stays), "{stays}: {machines}");
+        }
+    }
+
+    /// A server with so many failed machines.
+    async fn server_with(failed: usize) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let machine = |at: usize| {
+            json!({"run": format!("machine/u{at}"), "uid": format!("u{at}"), "name": format!("win-{at}"),
+                "state": "Failed", "seq": 9})
+        };
+        let machines: Vec<Value> = (0..failed).map(machine).collect();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut request = [0; 4_096];
+                let length = stream.read(&mut request).await.expect("a request");
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let body = match request.split_whitespace().nth(1).unwrap_or_default() {
+                    "/api/v1/machines?all=true" => json!({"items": machines}),
+                    path if path.contains("/history?limit=1&envelopes=true") => {
+                        json!({"build": "9.9.9", "schema": 17, "items": []})
+                    }
+                    _ => json!({"items": []}),
+                };
+                let body = body.to_string();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                stream.write_all(answer.as_bytes()).await.expect("sent");
+            }
+        });
+        format!("http://{address}")
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[tokio::test]
+    async fn a_bundle_says_which_build_answered_and_how_many_histories_it_lacks() {
+        use clap::Parser as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        for (failed, lacks) in [(MACHINES_MAX, false), (MACHINES_MAX + 1, true)] {
+            let to = folder.path().join(failed.to_string());
+            let url = server_with(failed).await;
+            let line = ["x", "--server", &url, "--to", to.to_str().expect("a path")];
+            let Line { options } = Line::try_parse_from(line).expect("options");
+            let text = options.run().await.expect("a bundle");
+            let said = "The bundle has the histories of 20 machines that do not serve, and not of 1 more: dormer history \
+                        MACHINE -o json prints one";
+            assert_eq!(text.contains(said), lacks, "{text}");
+            let files = entries(&std::fs::read(&to).expect("the bundle"));
+            let histories = files
+                .iter()
+                .filter(|(name, _)| name.contains("/histories/"));
+            assert_eq!(histories.count(), MACHINES_MAX);
+            let version = files
+                .iter()
+                .find(|(name, _)| name.ends_with("version.json"));
+            let (_, version) = version.expect("version.json");
+            let version: Value = serde_json::from_str(version).expect("JSON");
+            assert_eq!(
+                version["server"],
+                json!({"version": "9.9.9", "workflows": 17})
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! Connection to a collector: HTTP over rustls, and one log line when exports begin or cease to fail.
 
 use bytes::Bytes;
+use dormer_proto::lock::Locked as _;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Uri;
@@ -16,7 +17,7 @@ use std::{
     error::Error,
     io,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,18 +29,21 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Telemetry signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signal {
+pub(crate) enum OtlpSignal {
     /// Spans.
     Traces,
     Metrics,
+    /// Lines of the audit.
+    Logs,
 }
 
-impl Signal {
+impl OtlpSignal {
     /// Name in log lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
+            Self::Logs => "logs",
         }
     }
 
@@ -48,6 +52,7 @@ impl Signal {
         match self {
             Self::Traces => "TRACES",
             Self::Metrics => "METRICS",
+            Self::Logs => "LOGS",
         }
     }
 
@@ -56,6 +61,7 @@ impl Signal {
         match self {
             Self::Traces => "/v1/traces",
             Self::Metrics => "/v1/metrics",
+            Self::Logs => "/v1/logs",
         }
     }
 }
@@ -63,7 +69,7 @@ impl Signal {
 /// HTTP client of `opentelemetry-otlp` for one signal's endpoint.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    signal: Signal,
+    signal: OtlpSignal,
     /// Endpoint without user, password and query.
     address: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -78,7 +84,7 @@ pub(crate) struct Collector {
 impl Collector {
     /// Client of the collector at `endpoint`. `timeout` limits each request.
     pub(super) fn new(
-        signal: Signal,
+        signal: OtlpSignal,
         endpoint: &Uri,
         tls: ClientConfig,
         timeout: Duration,
@@ -120,7 +126,7 @@ impl Collector {
     }
 
     fn cause(&self) -> MutexGuard<'_, Option<String>> {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cause.locked()
     }
 
     async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {

@@ -1,10 +1,11 @@
 //! Liveness and readiness of this process, by role, and their two endpoints.
 
 use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use dormer_proto::lock::Locked as _;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// Whether a role of this process works, as `/readyz` and `dormer_role_up` report it.
@@ -30,7 +31,7 @@ pub struct Health {
 
 impl Health {
     fn roles(&self) -> MutexGuard<'_, BTreeMap<&'static str, RoleStatus>> {
-        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roles.locked()
     }
 
     /// Sets the status of a role. A role that has ended stays ended.

@@ -1,5 +1,6 @@
 //! Telemetry of engine and worker: metrics, log lines, traces, and health.
 
+mod audit;
 mod collector;
 mod exporter;
 pub mod health;
@@ -13,6 +14,7 @@ mod tests;
 mod traces;
 mod transition;
 
+pub use audit::{AuditExport, AuditLine};
 pub use push::Pushing;
 pub use traces::{MissingSpans, missing};
 pub use transition::StateBefore;

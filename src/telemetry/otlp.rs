@@ -4,15 +4,16 @@
 //! `opentelemetry-otlp` reads the variables of headers and compression; `opentelemetry_sdk` reads those of the
 //! sampler and the resource. The rest is read here: endpoints, certificates, deadlines and switches.
 
-use super::collector::{Collector, Signal};
+use super::collector::{Collector, OtlpSignal};
 use anyhow::{Context, bail, ensure};
 use hyper::Uri;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
-    MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig,
+    LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig,
 };
 use opentelemetry_sdk::{
     Resource,
+    logs::LogExporter as _,
     metrics::Temporality,
     resource::{EnvResourceDetector, ResourceDetector, TelemetryResourceDetector},
     trace::SpanExporter as _,
@@ -52,7 +53,7 @@ impl Variables<'_> {
     }
 
     /// `OTEL_EXPORTER_OTLP_<SIGNAL>_<SETTING>`, else `OTEL_EXPORTER_OTLP_<SETTING>`: the variable and its value.
-    fn of(&self, signal: Signal, setting: &str) -> Option<(String, String)> {
+    fn of(&self, signal: OtlpSignal, setting: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{}_{setting}", signal.variable());
         let general = format!("OTEL_EXPORTER_OTLP_{setting}");
         [own, general].into_iter().find_map(|name| {
@@ -70,7 +71,7 @@ impl Variables<'_> {
             .ok()
     }
 
-    fn timeout(&self, signal: Signal) -> Duration {
+    fn timeout(&self, signal: OtlpSignal) -> Duration {
         self.duration(self.of(signal, "TIMEOUT")).unwrap_or(TIMEOUT)
     }
 
@@ -105,15 +106,16 @@ fn milliseconds(name: &str, value: &str) -> Result<Duration, String> {
 
 /// Exported signals and their destinations.
 pub struct Export {
-    traces: Option<Target>,
-    metrics: Option<Target>,
+    traces: Option<OtlpTarget>,
+    metrics: Option<OtlpTarget>,
+    logs: Option<OtlpTarget>,
     resource: Resource,
     interval: Duration,
 }
 
 /// Destination of one signal.
-struct Target {
-    signal: Signal,
+struct OtlpTarget {
+    signal: OtlpSignal,
     endpoint: Uri,
     timeout: Duration,
     tls: ClientConfig,
@@ -135,15 +137,16 @@ impl Export {
     ) -> anyhow::Result<Self> {
         let variables = Variables(environment);
         let export = Self {
-            traces: Target::of(Signal::Traces, endpoint, &variables)?,
-            metrics: Target::of(Signal::Metrics, endpoint, &variables)?,
+            traces: OtlpTarget::of(OtlpSignal::Traces, endpoint, &variables)?,
+            metrics: OtlpTarget::of(OtlpSignal::Metrics, endpoint, &variables)?,
+            logs: OtlpTarget::of(OtlpSignal::Logs, endpoint, &variables)?,
             resource: resource(name, &variables),
             interval: variables.interval(),
         };
         if export.traces.is_some() {
             variables.hold_to("OTEL_TRACES_SAMPLER", SAMPLERS);
         }
-        if export.traces.is_some() || export.metrics.is_some() {
+        if export.traces.is_some() || export.metrics.is_some() || export.logs.is_some() {
             variables.hold_to("OTEL_EXPORTER_OTLP_PROTOCOL", &["http/protobuf"]);
             variables.hold_to("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]);
         }
@@ -200,11 +203,31 @@ impl Export {
             .build()?;
         Ok(Some((exporter, collector)))
     }
+
+    /// Exporter of the audit's lines, if logs are enabled.
+    ///
+    /// # Errors
+    /// The library rejects its settings.
+    pub(super) fn logs(&self) -> anyhow::Result<Option<(LogExporter, Arc<Collector>)>> {
+        let Some(target) = &self.logs else {
+            return Ok(None);
+        };
+        let collector = target.collector();
+        let mut exporter = LogExporter::builder()
+            .with_http()
+            .with_shared_http_client(collector.clone())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(target.endpoint.to_string())
+            .with_timeout(target.timeout)
+            .build()?;
+        exporter.set_resource(&self.resource);
+        Ok(Some((exporter, collector)))
+    }
 }
 
-impl Target {
+impl OtlpTarget {
     fn of(
-        signal: Signal,
+        signal: OtlpSignal,
         flag: Option<&str>,
         variables: &Variables<'_>,
     ) -> anyhow::Result<Option<Self>> {
@@ -236,7 +259,7 @@ impl Target {
 
 /// URL of a signal. `None`: it is not sent.
 fn endpoint(
-    signal: Signal,
+    signal: OtlpSignal,
     flag: Option<&str>,
     variables: &Variables<'_>,
 ) -> anyhow::Result<Option<Uri>> {
@@ -253,7 +276,7 @@ fn endpoint(
     let (source, value, url) = match (flag, variables.of(signal, "ENDPOINT")) {
         (Some(flag), _) => {
             let base = flag.trim_end_matches('/');
-            let base = base.trim_end_matches(Signal::Traces.path());
+            let base = base.trim_end_matches(OtlpSignal::Traces.path());
             (
                 "--otlp-endpoint".to_owned(),
                 flag.to_owned(),
@@ -282,7 +305,7 @@ fn endpoint(
 
 /// TLS to a collector: the CAs of `OTEL_EXPORTER_OTLP_CERTIFICATE`, or else the system's, and an optional client
 /// certificate.
-fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig> {
+fn tls(signal: OtlpSignal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     if let Some((name, file)) = variables.of(signal, "CERTIFICATE") {
         for certificate in certificates(&name, &file)? {
@@ -357,7 +380,7 @@ mod tests {
     use super::*;
 
     fn chosen(
-        signal: Signal,
+        signal: OtlpSignal,
         flag: Option<&str>,
         environment: &[(&str, &str)],
     ) -> Result<Option<String>, String> {
@@ -372,7 +395,7 @@ mod tests {
 
     #[test]
     fn the_flag_wins_over_the_signals_variable_and_that_over_the_general_one() {
-        use Signal::{Metrics, Traces};
+        use OtlpSignal::{Logs, Metrics, Traces};
         let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://all:4318/");
         let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1/in");
         let url = |url: &str| Ok(Some(url.to_owned()));
@@ -398,6 +421,18 @@ mod tests {
                 Some("http://flag/v1/traces"),
                 &[],
                 url("http://flag/v1/metrics"),
+            ),
+            (
+                Logs,
+                Some("http://flag/v1/traces"),
+                &[],
+                url("http://flag/v1/logs"),
+            ),
+            (
+                Logs,
+                None,
+                &[general, ("OTEL_LOGS_EXPORTER", "none")],
+                Ok(None),
             ),
             (
                 Traces,

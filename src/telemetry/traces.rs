@@ -10,6 +10,7 @@ use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
     id::{RunId, Seq, Timestamp},
+    lock::Locked as _,
     span::{SpanId, TraceId},
     work::SCHEMA,
 };
@@ -19,7 +20,7 @@ use futures::future::BoxFuture;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -122,13 +123,13 @@ impl Traces {
     }
 
     fn filling(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+        self.filling.locked()
     }
 
     /// Notes that the record's spans were sent. Returns the episodes that it ended and that lack spans.
     fn note(&self, before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<MissingSpans> {
         let run = &record.run;
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.locked();
         if reported.len() >= RUNS_MAX && !reported.contains_key(&run.id) {
             reported.clear();
         }

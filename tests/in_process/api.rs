@@ -129,8 +129,15 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
         409,
         "needs no approval",
     );
+    let typed = json!({"why": "it was set up again", "fingerprint": "FINGERPRINT"});
+    refused(
+        site.post("/machines/u1/actions/trust-host-key", &typed)
+            .await,
+        400,
+        "\"FINGERPRINT\" is not the fingerprint of a host key",
+    );
     let far = json!({"dryRun": true, "to": 999});
-    refused(site.post("/runs/machine/u1/reset", &far).await, 400, "999");
+    refused(site.post("/runs/machine/u1/reset", &far).await, 404, "999");
     let (_, history) = site.get("/runs/machine/u1/history").await;
     let text = history.to_string();
     assert!(!text.contains("asked: remove"), "{text}");
@@ -140,7 +147,7 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
     refused(
         site.post("/runs/machine/u1/reset", &json!({"to": 999}))
             .await,
-        400,
+        404,
         "999",
     );
     refused(
@@ -148,6 +155,20 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
         400,
         "to",
     );
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_is_removed_until_a_reset_takes_that_back() {
+    let site = Site::new().await;
+    let why = json!({"why": "it is handed over"});
+    let (status, machine) = site.post("/machines/u1/actions/remove", &why).await;
+    assert_eq!(status, StatusCode::OK, "{machine}");
+    assert_eq!(machine["removed"], true, "{machine}");
+    let (status, back) = site.post("/runs/machine/u1/reset", &json!({"to": 1})).await;
+    assert_eq!(status, StatusCode::OK, "{back}");
+    let (_, machine) = site.get("/machines/u1").await;
+    assert_eq!(machine["removed"], Value::Null, "{machine}");
     site.end().await;
 }
 

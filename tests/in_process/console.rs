@@ -1,9 +1,13 @@
 //! Console over a store in memory: pages, their filters, and texts that people wrote.
 
 use super::site::Site;
+use axum::{body::Body, http::Request};
+use dormer_api::CommandFlags;
+use dormer_views::address::KUBECONFIG_HEADER;
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
+use tower::ServiceExt;
 
 const IN_TIME: Duration = Duration::from_secs(20);
 
@@ -58,6 +62,18 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
     assert!(rollouts.2.contains("aria-current=\"page\">Rollouts</a>"));
     let plan = site.page("/plan").await.2;
     assert!(plan.contains("There is no plan: "), "{plan}");
+    let (status, _, none) = site.page("/nope").await;
+    assert_eq!(status, 404);
+    assert!(
+        none.contains("There is no page /nope") && none.contains("href=\"/plan\""),
+        "{none}"
+    );
+    let bogus = site.page("/?state=bogus").await.2;
+    let said = "There is no state &quot;bogus&quot;; the states are: Failed, ";
+    assert!(
+        bogus.contains(said) && bogus.contains(", stuck."),
+        "{bogus}"
+    );
     let settings = site.page("/settings").await.2;
     assert!(settings.contains("Nothing was refused."), "{settings}");
     let activity = site.page("/activity").await.2;
@@ -120,5 +136,39 @@ async fn what_people_write_is_text_on_a_page_and_nothing_more() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_a_demonstration_name_its_server_and_its_kubeconfig() {
+    let site = Site::new().await;
+    let kubeconfig = || async {
+        let request = Request::get("/api/v1/machines").body(Body::empty());
+        let request = request.expect("a request");
+        let answer = site.router.clone().oneshot(request).await;
+        let headers = answer.expect("an answer").headers().clone();
+        headers.get(KUBECONFIG_HEADER).cloned()
+    };
+    let pause = json!({"why": "a test"});
+    site.post("/machines/u1/actions/pause", &pause).await;
+    let (_, _, page) = site.page("/machines/u1").await;
+    assert!(page.contains("<code>dormer resume win-u1</code>"), "{page}");
+    assert_eq!(kubeconfig().await, None);
+
+    let server = "http://127.0.0.1:7081";
+    let ignored = "http://127.0.0.1:7082";
+    for server in [server, ignored] {
+        site.api.set_command_flags(CommandFlags {
+            server: server.into(),
+            kubeconfig: "/tmp/demo/kubeconfig".into(),
+        });
+    }
+    let resume = format!("<code>dormer resume win-u1 --server {server}</code>");
+    for path in ["/machines/u1", "/"] {
+        let (_, _, page) = site.page(path).await;
+        assert!(page.contains(&resume), "{path}: {page}");
+    }
+    let named = kubeconfig().await.expect("a header");
+    assert_eq!(named, "/tmp/demo/kubeconfig");
     site.end().await;
 }

@@ -83,6 +83,7 @@ pub(crate) fn machine_observed(uid: &str, beginning: &EpochStart, gone: bool) ->
 pub(crate) struct Site {
     pub(crate) ports: Arc<Memory>,
     pub(crate) router: Router,
+    pub(crate) api: Arc<Api>,
     running: Running,
     _tasks: mpsc::UnboundedReceiver<String>,
 }
@@ -114,10 +115,11 @@ impl Site {
             .expect("a task");
         let api = Api::over(Arc::clone(&ports), live, None);
         let pages = dormer_console::with_api(Arc::clone(&api));
-        let router = access::around(pages, api, Gate::loopback());
+        let router = access::around(pages, Arc::clone(&api), Gate::loopback());
         Self {
             ports,
             router,
+            api,
             running,
             _tasks: tasks,
         }

@@ -12,6 +12,7 @@ use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
     id::{Incarnation, RunId, Seq, TaskId},
+    lock::Locked as _,
     span::{SpanId, TraceId},
     work::{SCHEMA, machine_run},
 };
@@ -24,7 +25,7 @@ use dormer_workers::{observer::ObserverHandle, port::Facts, worker};
 use dormer_workflows::Dormer;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
@@ -50,10 +51,7 @@ impl EngineObserver<Dormer> for SpanRecorder {
 
     fn stored(&self, before: Option<StateBefore>, record: &Record<Dormer>) {
         let spans = of(before.as_ref(), record);
-        self.recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(spans);
+        self.recorded.locked().extend(spans);
         self.telemetry.stored(before, record);
     }
 
@@ -144,11 +142,7 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
         .records(&run, Seq(0), 256)
         .await
         .expect("records");
-    let recorded = ear
-        .recorded
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let recorded = ear.recorded.locked().clone();
     (recorded, records, telemetry)
 }
 

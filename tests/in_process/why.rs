@@ -8,8 +8,8 @@ use dormer_proto::{
     checks::{CheckName, CheckResult, NodeCheck},
     id::{Attempt, LeaseToken, RunId, Seq, Sum, Timestamp},
     machine::{
-        Blocker, ConditionFact, CsrFact, HostRef, MachineFact, MachineRef, NodeFact, Owner,
-        Section, Task,
+        Blocker, ConditionFact, CsrFact, ForeignNode, HostRef, MachineFact, MachineRef, NodeFact,
+        OTHER_NAME, OTHER_NAME_POSSIBLE, OWN_REQUEST, Owner, Section, Task,
     },
     message::{Failure, Heartbeat},
     other_operator::OtherOperator,
@@ -66,6 +66,8 @@ const GOT_OVER: &[&str] = &[
     "partition",
     "provider-id-case",
     "relabelled",
+    "etcd-restored",
+    "forged-mark",
 ];
 
 /// A machine in trouble, as the API shows it, and its rollout if that matters.
@@ -146,15 +148,19 @@ fn failed(from: Phase, code: &str, message: &str) -> Trouble {
 }
 
 /// A machine without a Node, since a certificate request of its kubelet was not approved.
-fn refused_certificate(why: &str) -> Trouble {
-    let message = format!(
-        "no Node win-a.ec2.internal appeared; a certificate request was not approved: {why}"
-    );
+fn refused_certificate(why: &str, foreign: Option<ForeignNode>) -> Trouble {
+    let message = match &foreign {
+        Some(foreign) => foreign.name_taken(),
+        None => format!(
+            "no Node win-a.ec2.internal appeared; a certificate request was not approved: {why}"
+        ),
+    };
     let failure = Failure::lasting("NodeOverdue", message);
     let csr = Csr {
         fact: CsrFact::default(),
         asked: false,
         refused: Some(why.to_owned()),
+        foreign,
         expected: 0,
     };
     let state = State {
@@ -306,6 +312,7 @@ fn change() -> Change {
         differs: differs.map(|it| (*it).to_owned()).collect(),
         repair: false,
         anew: false,
+        asked: false,
     }
 }
 
@@ -316,6 +323,7 @@ fn evicting(pod: &str, why: &str, budgets: &[&str]) -> Trouble {
         why: why.into(),
         budgets: budgets.iter().map(|&name| name.into()).collect(),
         until_off: false,
+        finalizers: Vec::new(),
     }];
     let drain = Drain {
         evicted: 4,
@@ -374,6 +382,27 @@ fn with_cloud(mut state: State, phase: &str, error: Option<&str>) -> State {
     }
     state
 }
+
+/// A machine for which the watcher found a request in the name of another Node.
+fn asks_as_another(phase: Phase, reason: &str, how: &str) -> Trouble {
+    let mut state = state_in(phase);
+    let condition = ConditionFact {
+        kind: OWN_REQUEST.into(),
+        status: "False".into(),
+        reason: reason.into(),
+        message: format!("csr-x7k2p asks for the certificate of master-0 {how}"),
+    };
+    state
+        .machine
+        .iter_mut()
+        .for_each(|it| it.conditions.push(condition.clone()));
+    shown_as(&state, Vec::new())
+}
+
+/// What the watcher says where hosts share what they join with.
+const ASKS_AS_ANOTHER: &str = "with a token that hosts join with, and is not approved: the Node of that name is there, and \
+                               another host has it. If this machine's host asks so, it says that it is master-0, not \
+                               win-a.ec2.internal";
 
 fn no_address(phase: &str, error: Option<&str>) -> Trouble {
     let mut state = with_cloud(state_in(Phase::Address), phase, error);
@@ -460,13 +489,15 @@ fn behind(fields: Value) -> Trouble {
 /// What the host does in each phase, by the fault that brings it there.
 #[rustfmt::skip]
 fn hosts() -> Vec<(&'static str, Trouble)> {
-    let timeout = "no answer from 10.0.0.9: the host is down, or a firewall drops packets (its SSH port, profile Public?)";
+    let timeout = "no answer from 10.0.0.9: the host is down, or a firewall drops packets to its SSH port (is the network profile Public?)";
     let refused = "the SSH port of 10.0.0.9 refuses connections: sshd does not run (yet), or the host is still booting";
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
-        administrators_authorized_keys is open to others than Administrators and SYSTEM";
+        accounts other than Administrators and SYSTEM can write administrators_authorized_keys";
     let key = "10.0.0.9 shows another host key than the pinned one: ssh-ed25519 SHA256:DRwR6J, not ssh-ed25519 \
         SHA256:nL6KI7; nothing was sent to it";
     let clock = "its clock is 10m behind: 2026-11-23 07:52:00 UTC on the host, 2026-11-23 08:02:00 UTC here, and 5m is \
+        the limit. Run w32tm /resync on the host";
+    let ahead = "its clock is 10m ahead: 2026-11-23 08:12:00 UTC on the host, 2026-11-23 08:02:00 UTC here, and 5m is \
         the limit. Run w32tm /resync on the host";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
     let host = || Phase::ConvergingHost { rebooted: false };
@@ -477,6 +508,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("auth-refused", failed(Phase::Probing, "AuthRejected", rejected)),
         ("host-key-changed", failed(Phase::ConvergingNode, "HostKeyChanged", key)),
         ("clock-skew", failed(Phase::Probing, "ClockSkew", clock)),
+        ("clock-forward", failed(Phase::Probing, "ClockSkew", ahead)),
         ("half-open", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: Keepalive timeout")),
         ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the host is looked at anew")),
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell prints text; remove that output")),
@@ -506,7 +538,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
 #[rustfmt::skip]
 fn others() -> Vec<(&'static str, Trouble)> {
     vec![
-        ("wrong-containerd", failed(Phase::Marking, "WrongContainerd", "the Node is Ready, and does not serve: runtime: containerd is 2.3.7, and the payload's is 2.1: `containerd:` of payload.yaml names another release than the program's")),
+        ("wrong-containerd", failed(Phase::Marking, "WrongContainerd", "the Node is Ready but does not serve: runtime: containerd is 2.3.7, and the payload's is 2.1: `containerd:` of payload.yaml names another release than the program's")),
     ]
 }
 
@@ -538,6 +570,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
                 why: "the PodDisruptionBudget cart asks for 5 healthy pods, and 5 are healthy".into(),
                 budgets: vec!["cart".into()],
                 until_off: false,
+                finalizers: Vec::new(),
             })
             .to_vec(),
         ..Drain::default()
@@ -545,6 +578,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
     let drain = Change {
         how: ChangeStrategy::Drain,
         differs: vec![dormer_workflows::machine::ASKED.into()],
+        asked: true,
         ..change()
     };
     let held_twice = State {
@@ -556,6 +590,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
     retried.retried = Some(Retried {
         at: ENTERED,
         by: Some("ann: the firewall is open".into()),
+        who: None,
         failed: "probing".into(),
         failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9"),
         phase: "probing".into(),
@@ -567,7 +602,7 @@ fn people() -> Vec<(&'static str, Trouble)> {
         ("drain waits for a step", shown_as(&asked(serving(Phase::Closing)), Vec::new())),
         ("drain that a budget holds up", shown_as(&leased(serving(Phase::Evicting(drain, blocked))), Vec::new())),
         ("drain of a host that does not answer", until_off(evicting("shop/cart-7", "it is ending, with 30 s of grace, but its node does not answer: its containers may still run, so it is not deleted by force", &[]))),
-        ("behind an upgrade of the cluster", behind(json!({"waitingFor": "a cluster that nothing else changes: the cluster is being upgraded since 2026-11-23T07:00:00Z (Working towards 4.20.3)", "waitsCure": "See how far the cluster's upgrade is: kubectl get clusterversion"}))),
+        ("behind an upgrade of the cluster", behind(json!({"waitingFor": "another change of the cluster to end: the cluster is being upgraded since 2026-11-23T07:00:00Z (Working towards 4.20.3)", "waitsCure": "See how far the cluster's upgrade is: kubectl get clusterversion"}))),
         ("drained", shown_as(&leased(serving(Phase::Drained)), Vec::new())),
         ("behind a drained machine", behind(json!({"slots": slot, "away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}]}))),
         ("paused and held", shown_as(&held_twice, Vec::new())),
@@ -591,17 +626,29 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         from: Box::new(Phase::ConvergingNode),
         failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9: the host is down"),
     }), "Failed", Some("UpdateError: Can't find created instance"));
+    let overdue = Phase::Failed {
+        from: Box::new(Phase::NodeWait),
+        failure: Failure::lasting(
+            "NodeOverdue",
+            format!("no Node win-a.ec2.internal appeared; csr-x7k2p asks for the certificate of master-0 {ASKS_AS_ANOTHER}"),
+        ),
+    };
+    let foreign = ForeignNode {
+        node: "win-a.ec2.internal".into(),
+        theirs: "aws:///us-east-1a/i-0".into(),
+        ours: "aws:///us-east-1a/i-1".into(),
+    };
     let quota = "InsufficientResources: You have requested more vCPU capacity than your current limit of 32 allows";
     vec![
         ("wmco-beside", beside()),
         ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
-        ("csr-extra-san", refused_certificate("it names the address 10.9.9.9, which the Machine does not have")),
-        ("old-node", refused_certificate("the Node win-a.ec2.internal is there, and belongs to aws:///us-east-1a/i-0, not aws:///us-east-1a/i-1")),
+        ("csr-extra-san", refused_certificate("it names the address 10.9.9.9, which the Machine does not have", None)),
+        ("old-node", refused_certificate(&foreign.to_string(), Some(foreign))),
         ("flapping", shown_as(&flapping, Vec::new())),
         ("serving-never", shown_as(&unserved, Vec::new())),
-        ("serving-never", failed(Phase::Marking, "NoServingCertificate", "the Node is Ready, and does not serve: certificate: the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came")),
-        ("wrong-build", failed(Phase::Marking, "WrongBuild", "the Node is Ready, and does not serve: windows-build: the label node.kubernetes.io/windows-build is 10.0.14393, not 10.0.20348")),
+        ("serving-never", failed(Phase::Marking, "NoServingCertificate", "the Node is Ready but does not serve: certificate: the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came")),
+        ("wrong-build", failed(Phase::Marking, "WrongBuild", "the Node is Ready but does not serve: windows-build: the label node.kubernetes.io/windows-build is 10.0.14393, not 10.0.20348")),
         ("address-late", no_address("Provisioning", None)),
         ("address-late", waits(Phase::Probing, probe(), 1, "NotItsAddress", "the order names the host 10.0.0.9, and the Machine win-a has 10.0.0.12: nothing was sent to it")),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
@@ -616,9 +663,10 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("replacement-never", behind(json!({"away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}], "waitingFor": "win-b"}))),
         ("replacement-never", behind(json!({"halted": "the replacement of win-b failed"}))),
         ("instance-vanishes", shown_as(&no_instance, Vec::new())),
-        ("cordoned-by-admin", behind(json!({"away": [{"uid": "uid-a", "name": "win-a", "why": "cordoned"}], "waitingFor": "an uncordon of win-a: somebody else cordoned the Node, and dormer takes no such Node"}))),
+        ("cordoned-by-admin", behind(json!({"away": [{"uid": "uid-a", "name": "win-a", "why": "cordoned"}], "waitingFor": "an uncordon of win-a: another client cordoned the Node, and dormer takes no such Node"}))),
         ("node-unreadable", shown_as(&State { node: None, ..serving(Phase::Serving) }, Vec::new())),
-        ("host-claims-name", failed(Phase::NodeWait, "NodeOverdue", "no Node master-0 appeared; a certificate request was not approved: the Node master-0 belongs to another Machine")),
+        ("host-claims-name", asks_as_another(Phase::NodeWait, OTHER_NAME, "with this machine's own token: its host says that it is master-0, not win-a.ec2.internal. It is not approved: the Node of that name is there, and another host has it")),
+        ("host-claims-name", asks_as_another(overdue, OTHER_NAME_POSSIBLE, ASKS_AS_ANOTHER)),
         ("prune-settings", behind(json!({"held": "there is no WindowsPool dormer/windows", "heldCure": "Create the pool: kubectl -n dormer apply -f deploy/pool.yaml"}))),
         ("dead-for-good", evicting("shop/cart-7", "it is Terminating, and its node does not answer", &[])),
     ]
@@ -692,8 +740,6 @@ fn what_to_do_now_begins_with_an_imperative() {
     let causes = text
         .lines()
         .filter_map(|line| line.strip_prefix("  Cause:"));
-    // One text on the wire holds what another operator is, and how to stop it.
-    let causes = causes.filter(|cause| !cause.contains("; to stop it: "));
     let commands = causes.filter(|cause| cause.contains("kubectl ") || cause.contains("(dormer "));
     assert_eq!(
         commands.collect::<Vec<_>>(),

@@ -1,9 +1,10 @@
 //! Tokens of dormer's account for kubelets at the real API server: whose request each opens, and when it ends.
 
 use super::{
-    accounts::{guard, home, ours, token, unguarded, worker_beside},
+    accounts::{alone, guard, home, ours, token, unguarded, worker_beside},
     ask::{Ask, Kubelet, OPERATOR, account, csr_conditions, expectation, known, make_node},
     cluster::{CSR, Kind, PATIENCE, Site, World, executor_with, plane, run_of},
+    store_lease::start_alone,
     tokens::token_of,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -267,6 +268,52 @@ async fn one_process_alone_makes_tokens_of_the_account_too() {
     let failure = alone.token(&joined).await.expect_err("it has joined");
     assert_eq!(failure.code, join::TOKEN_REFUSED, "{failure:?}");
     Kubelet::new(&by.site).forget_all().await;
+}
+
+/// With one process for all roles no approver runs, and a machine that vanished while it joined leaves its Secret.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_process_alone_deletes_the_secrets_of_machines_that_never_joined() {
+    let site = Site::new(plane!(), "abandoned").await;
+    unguarded(&site, |_, _| true).await;
+    let kubeconfig = alone(&site).await;
+    let namespace = join::namespace(&home(&site));
+    let abandoned = async |uid: &str, by: &str, until: &str| {
+        let labels =
+            json!({"app.kubernetes.io/managed-by": "dormer", "app.kubernetes.io/instance": by});
+        let annotations = json!({join::ASKED: "1", join::ANSWERED: "1", join::UNTIL: until});
+        let metadata = json!({"name": join::name(uid), "namespace": namespace, "labels": labels,
+            "annotations": annotations});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "type": join::TYPE, "metadata": metadata});
+        site.world.create(secret).await;
+    };
+    let there = async |uid: &str| {
+        let found = site.world.get(SECRET, &namespace, &join::name(uid)).await;
+        found.is_some()
+    };
+    let past = "2026-01-01T00:00:00Z";
+    let home = home(&site);
+    abandoned("of-another", "another-dormer", past).await;
+    abandoned("due", &home, "2100-01-01T00:00:00Z").await;
+    abandoned("before", &home, past).await;
+    let folder = dormer_testkit::test_dir("abandoned");
+    let mut dormer = start_alone(&site, &folder, &kubeconfig, &["--account-tokens"]);
+    await_condition("what is there at the start", PATIENCE, || async {
+        !there("before").await
+    })
+    .await;
+    abandoned("later", &home, past).await;
+    await_condition("what comes later", PATIENCE, || async {
+        !there("later").await
+    })
+    .await;
+    assert!(there("due").await && there("of-another").await);
+    dormer.terminate().expect("it ends");
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("a log");
+    let lacks = log
+        .lines()
+        .find(|line| line.contains("requests for bootstrap tokens"));
+    assert_eq!(lacks, None);
 }
 
 /// "Owns a worker" and a Windows host that joins: whether a certificate in another machine's name is issued for the host,

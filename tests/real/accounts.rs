@@ -6,7 +6,7 @@ use super::{
     watching::settings,
 };
 use dormer_profile::yaml;
-use dormer_testkit::Speaker;
+use dormer_testkit::{Helm, Speaker};
 use dormer_workers::kubernetes::KubernetesExecutor;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -155,6 +155,75 @@ pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> b
             subject["namespace"] = moved(site, namespace).into();
         }
         site.world.create(object).await;
+    }
+}
+
+/// The account of `mode: single`, with the rights of all roles, and its kubeconfig.
+pub(crate) async fn alone(site: &Site) -> String {
+    let home = home(site);
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "dormer", "namespace": home}});
+    site.world.create(account).await;
+    let bindings = shipped().into_iter().filter(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("RoleBinding") && object["subjects"][0]["namespace"] == "dormer"
+    });
+    for mut binding in bindings {
+        for field in ["metadata", "roleRef"] {
+            let name = binding[field]["name"].as_str().expect("a name");
+            let beside = if field == "metadata" { "-alone" } else { "" };
+            binding[field]["name"] = format!("{}-{name}{beside}", site.name).into();
+        }
+        if let Some(namespace) = binding["metadata"]["namespace"].as_str() {
+            binding["metadata"]["namespace"] = moved(site, namespace).into();
+        }
+        binding["subjects"] =
+            json!([{"kind": "ServiceAccount", "name": "dormer", "namespace": home}]);
+        site.world.create(binding).await;
+    }
+    site.plane.kubeconfig(&ours(site, "dormer").await)
+}
+
+/// Accounts, rights and policies as the chart renders them for plain Kubernetes, in the test's own namespaces: BYOH hosts,
+/// machines of Cluster API, and a bootstrap token for each machine.
+pub(crate) async fn plain(site: &Site, helm: &Helm) {
+    let values = format!(
+        "--set=platform=upstream,ownHosts=true,clusterApiNamespace={},\
+         join.apiUrl=https://api.example:6443,join.serviceCidr=10.96.0.0/16",
+        site.machines
+    );
+    of_chart(site, helm, &values, &["rbac", "machine-tokens", "guard"]).await;
+}
+
+/// The same for OpenShift with BYOH hosts, and machines of Cluster API in this namespace.
+pub(crate) async fn every_kind(site: &Site, helm: &Helm, cluster_machines: &str) {
+    let values = format!(
+        "--set=platform=openshift,ownHosts=true,join.accountTokens=false,machineNamespace={},\
+         clusterApiNamespace={cluster_machines}",
+        site.machines
+    );
+    of_chart(site, helm, &values, &["rbac", "cloud-nodes", "guard"]).await;
+}
+
+/// Templates of the chart with these values, in the test's own namespaces.
+async fn of_chart(site: &Site, helm: &Helm, values: &str, templates: &[&str]) {
+    let shown = templates.iter();
+    let shown: Vec<String> = shown
+        .map(|name| format!("--show-only=templates/{name}.yaml"))
+        .collect();
+    let mut arguments: Vec<&str> = shown.iter().map(String::as_str).collect();
+    // A part that is shown alone does not need the values of the others, but Helm renders all of them.
+    arguments.extend([values, "--set=mode=split", "--set=namespace.create=true"]);
+    let text = crate::chart::rendered(helm, &home(site), &arguments);
+    let mut objects = crate::chart::objects(&text);
+    objects.sort_by_key(|object| object["kind"] != "Namespace");
+    for object in objects {
+        if object["kind"] == "Namespace" {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            site.world.namespace(name).await;
+        } else {
+            site.world.create(object).await;
+        }
     }
 }
 

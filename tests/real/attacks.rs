@@ -1,19 +1,22 @@
-//! Illegitimate certificate requests: none of them is ever approved, by dormer or by anybody else.
+//! Illegitimate certificate requests: dormer approves none of them. Kubernetes signs most of them for an approver that compares
+//! nothing.
 
 use super::{
     accounts::approver,
     ask::{
-        Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, san, served,
+        Ask, CLIENT, Kubelet, OPERATOR, SERVING, account, bootstrap_token, csr_conditions,
+        expectation, san, served,
     },
-    cluster::{Site, plane, run},
+    cluster::{PATIENCE, Site, plane, run},
 };
 use dormer_proto::{
     id::Timestamp,
     machine::{CsrExpectation, MachineRef, Outcome, Task},
 };
-use dormer_testkit::{Speaker, rcgen::SanType};
+use dormer_testkit::{Speaker, await_condition, rcgen::SanType};
 use dormer_workers::kubernetes::KubernetesExecutor;
 use futures::{StreamExt, stream};
+use serde_json::json;
 
 /// The node whose certificate they are after. Its Machine has the address 10.0.0.7.
 const NODE: &str = "attack-win-1";
@@ -351,8 +354,57 @@ async fn fight(site: &Site, executor: &KubernetesExecutor, attack: &Attack) -> R
     }
 }
 
+/// Whether Kubernetes' signer gives a certificate for an approved request. Its checks: `ValidateKubeletClientCSR` and
+/// `ValidateKubeletServingCSR` (`pkg/apis/certificates/helpers.go` of Kubernetes 1.36). `None`: no signer of that name runs.
+fn is_signed_once_approved(ask: &Ask) -> Option<bool> {
+    let node = ask.organizations == ["system:nodes"] && ask.common_name.starts_with("system:node:");
+    let plain = |san: &SanType| matches!(san, SanType::DnsName(_) | SanType::IpAddress(_));
+    match ask.signer {
+        // Of these it compares the usages only.
+        "kubernetes.io/kube-apiserver-client" => Some(true),
+        CLIENT => {
+            let usages = ask.usages == ["digital signature", "client auth"];
+            Some(node && usages && ask.sans.is_empty())
+        }
+        SERVING => {
+            let usages = ask.usages == ["digital signature", "server auth"];
+            Some(node && usages && !ask.sans.is_empty() && ask.sans.iter().all(plain))
+        }
+        _ => None,
+    }
+}
+
+/// Without dormer's comparison: a person approves the same requests. Returns how many are signed.
+async fn approved_unseen(site: &Site, attacks: &[Attack]) -> usize {
+    let kubelet = &Kubelet::new(site);
+    let decisions = stream::iter(attacks).map(|attack| async move {
+        let yes = json!({"type": "Approved", "status": "True", "reason": "Unseen"});
+        let csr = format!("attack-{}", attack.name);
+        kubelet.decide(&csr, yes).await;
+    });
+    decisions.buffer_unordered(AT_ONCE).collect::<()>().await;
+    let mut count = 0;
+    for Attack { name, ask, .. } in attacks {
+        let Some(signs) = is_signed_once_approved(ask) else {
+            continue;
+        };
+        let csr = format!("attack-{name}");
+        let what = format!("{name} is signed ({signs}), or fails");
+        await_condition(&what, PATIENCE, || async {
+            let (conditions, signed) = csr_conditions(site, &csr).await;
+            let failed = conditions.iter().any(|c| c["type"] == "Failed");
+            let other = if signs { failed } else { signed };
+            assert!(!other, "{name}: {conditions:?}");
+            signed || failed
+        })
+        .await;
+        count += usize::from(signs);
+    }
+    count
+}
+
 #[tokio::test]
-async fn no_attack_gets_a_certificate() {
+async fn attacks_get_certificates_only_from_who_compares_nothing() {
     let site = Site::new(plane!(), "attack").await;
     let executor = approver(&site).await;
     let token = bootstrap_token(&site, "attack").await;
@@ -385,13 +437,12 @@ async fn no_attack_gets_a_certificate() {
         Ok(Outcome::CsrApproved { csr: good.into() })
     );
     kubelet.identity(good).await;
-    for attack in attacks
-        .0
-        .iter()
-        .filter(|attack| matches!(attack.wall, Dormer(_)))
-    {
+    attacks.0.retain(|attack| matches!(attack.wall, Dormer(_)));
+    for attack in &attacks.0 {
         let (conditions, signed) = csr_conditions(&site, &format!("attack-{}", attack.name)).await;
         let approved = conditions.iter().any(|c| c["type"] == "Approved");
         assert!(!approved && !signed, "{}: {conditions:?}", attack.name);
     }
+    let signed = approved_unseen(&site, &attacks.0).await;
+    assert_eq!((signed, attacks.0.len()), (31, 56));
 }

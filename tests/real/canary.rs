@@ -175,6 +175,7 @@ async fn a_canary_pod_is_scheduled_on_a_cordoned_node_and_answers_before_it_coun
         "service-dns",
         "outbound",
         "logs",
+        "exec",
     ] {
         let (found, said) = result(&unreached, name).expect("it is checked");
         assert_eq!(found, CheckResult::Ok, "{name}: {said}");

@@ -5,8 +5,10 @@ use super::{
     accounts::home,
     cluster::{PATIENCE, Site, World, client, plane},
 };
-use crate::chart::{VARIANTS, objects, pods, rendered};
-use dormer_testkit::{ControlPlane, Helm, await_some, monitoring_crd, started};
+use crate::chart::{VARIANTS, objects, objects_of_page, pods, rendered};
+use dormer_testkit::{
+    ControlPlane, Helm, await_some, monitoring_crd, openshift_crd, skip, started,
+};
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams, PostParams, ValidationDirective},
@@ -18,10 +20,16 @@ use serde_json::{Value, json};
 /// Kinds of the Prometheus Operator that the chart renders.
 const MONITORING: [&str; 3] = ["podmonitors", "servicemonitors", "prometheusrules"];
 
+/// Definition of links in OpenShift's console, in its module.
+const CONSOLE_LINKS: &str = "console/v1/zz_generated.crd-manifests/00_consolelinks.crd.yaml";
+
 /// Manifests beside the chart that people apply by themselves.
-const MANIFESTS: [&str; 5] = [
+const MANIFESTS: [&str; 8] = [
     include_str!("../../deploy/install.yaml"),
     include_str!("../../deploy/pool.yaml"),
+    include_str!("../../deploy/host.yaml"),
+    include_str!("../../deploy/olm/beside.yaml"),
+    include_str!("../../deploy/olm/console-link.yaml"),
     include_str!("../../deploy/monitoring/alerts.yaml"),
     include_str!("../../deploy/monitoring/dormer.yaml"),
     include_str!("../../deploy/monitoring/windows-exporter.yaml"),
@@ -50,6 +58,17 @@ async fn monitoring_kinds(world: &World) {
         let group = discovery::group(&world.admin, "monitoring.coreos.com").await;
         let served = group.ok()?.versioned_resources("v1").len();
         (served >= MONITORING.len()).then_some(())
+    })
+    .await;
+}
+
+/// Makes the kind of links in OpenShift's console, and waits until the API server serves it.
+async fn console_link_kind(world: &World, crd: &str) {
+    world.define(crd).await;
+    let link = GroupVersionKind::gvk("console.openshift.io", "v1", "ConsoleLink");
+    await_some("the kind of links", PATIENCE, || async {
+        let served = discovery::pinned_kind(&world.admin, &link).await;
+        served.ok().map(drop)
     })
     .await;
 }
@@ -87,6 +106,10 @@ async fn every_object_passes_strict_validation() {
     site.world.namespace(&format!("{home}-join")).await;
     site.world.namespace("dormer-canary").await;
     monitoring_kinds(&site.world).await;
+    match openshift_crd(CONSOLE_LINKS) {
+        Ok(crd) => console_link_kind(&site.world, &crd).await,
+        Err(skipped) => skip!(skipped),
+    }
     for (variant, arguments) in VARIANTS {
         let text = rendered(&helm, &home, arguments).replace(
             "namespace: openshift-machine-api",
@@ -108,7 +131,7 @@ async fn every_object_passes_strict_validation() {
             );
         for mut object in objects(&text) {
             let kind = object["kind"].as_str().unwrap_or_default();
-            if ["PrometheusRule", "WindowsPool"].contains(&kind) {
+            if ["PrometheusRule", "WindowsHost", "WindowsPool"].contains(&kind) {
                 object["metadata"]["namespace"] = home.as_str().into();
             }
             if object["metadata"]["namespace"] == "openshift-machine-api" {
@@ -117,6 +140,16 @@ async fn every_object_passes_strict_validation() {
             let done = applied_dry(&site.world, &object).await;
             done.unwrap_or_else(|error| panic!("{error}: {object}"));
         }
+    }
+    for mut object in objects_of_page(include_str!("../../docs/backup.md")) {
+        object["metadata"]["namespace"] = home.as_str().into();
+        // What is applied has a name.
+        let metadata = object["metadata"].as_object_mut().expect("metadata");
+        if metadata.remove("generateName").is_some() {
+            metadata.insert("name".into(), "dormer-backup-1".into());
+        }
+        let done = applied_dry(&site.world, &object).await;
+        done.unwrap_or_else(|error| panic!("docs/backup.md: {error}: {object}"));
     }
     let misspelt = json!({"apiVersion": "v1", "kind": "ConfigMap", "dtaa": {},
         "metadata": {"name": "misspelt", "namespace": home}});

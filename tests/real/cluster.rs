@@ -35,6 +35,9 @@ const CRDS: [&str; 4] = [
     "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_networks.crd.yaml",
 ];
 
+const PROXIES: &str =
+    "config/v1/zz_generated.crd-manifests/0000_03_config-operator_01_proxies.crd.yaml";
+
 /// dormer's own kinds.
 pub(crate) const OURS: &str = include_str!("../../deploy/crd.yaml");
 /// The same as they were before v1beta1, when the console made status-only pools.
@@ -65,6 +68,13 @@ pub(crate) fn lone_plane() -> Result<&'static ControlPlane, Skipped> {
     static LONE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
     let start = || start_as(ControlPlane::start_for_kubelets, OURS);
     LONE.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+/// As [`lone_plane`], for the test that does so in the middle of an upgrade.
+pub(crate) fn plane_under_way() -> Result<&'static ControlPlane, Skipped> {
+    static UNDER_WAY: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
+    UNDER_WAY.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
 /// As [`with_kubelets`], for a test that rotates the key of every host of the cluster.
@@ -103,8 +113,80 @@ pub(crate) fn plain_plane() -> Result<ControlPlane, Skipped> {
     Ok(plane)
 }
 
+/// The same with Cluster API's kinds, for kubelets.
+pub(crate) fn plain_plane_with_cluster_api() -> Result<&'static ControlPlane, Skipped> {
+    static PLAIN: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || {
+        let plane = match ControlPlane::start_for_kubelets() {
+            Start::Started(plane) => plane,
+            Start::Skipped(skipped) => return Err(skipped),
+        };
+        prepared(&plane, |world| async move {
+            world.define(OURS).await;
+            define_cluster_api(&world).await;
+        });
+        Ok(plane)
+    };
+    PLAIN.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+/// As [`with_kubelets`] with Cluster API's kinds, for a test with machines of every kind.
+pub(crate) fn plane_with_both_apis() -> Result<&'static ControlPlane, Skipped> {
+    static BOTH: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || {
+        let plane = start_as(ControlPlane::start_for_kubelets, OURS)?;
+        prepared(&plane, |world| async move {
+            define_cluster_api(&world).await;
+        });
+        Ok(plane)
+    };
+    BOTH.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+async fn define_cluster_api(world: &World) {
+    for kind in ["Cluster", "Machine", "MachineSet"] {
+        world.define(&cluster_api_crd(kind)).await;
+    }
+}
+
+/// A kind of Cluster API as far as its controllers and dormer need it: any field is kept.
+fn cluster_api_crd(kind: &str) -> String {
+    let plural = format!("{}s", kind.to_lowercase());
+    format!(
+        "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.cluster.x-k8s.io, annotations: {{api-approved.kubernetes.io: unapproved}}}}
+spec:
+  group: cluster.x-k8s.io
+  names: {{kind: {kind}, plural: {plural}}}
+  scope: Namespaced
+  versions:
+    - name: v1beta2
+      served: true
+      storage: true
+      subresources: {{status: {{}}}}
+      schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"
+    )
+}
+
+/// With OpenShift's proxies, too: where they are, dormer watches what they name.
 fn start() -> Result<ControlPlane, Skipped> {
-    start_as(ControlPlane::start, OURS)
+    let proxies = openshift_crd(PROXIES)?;
+    let plane = start_as(ControlPlane::start, OURS)?;
+    prepared(&plane, move |world| async move {
+        world.define(&proxies).await;
+        await_some("proxies are served", PATIENCE, || async {
+            let served = world
+                .admin
+                .list_api_group_resources("config.openshift.io/v1");
+            let served = served.await.ok()?.resources;
+            served.iter().any(|it| it.name == "proxies").then_some(())
+        })
+        .await;
+    });
+    Ok(plane)
 }
 
 fn start_as(how: fn() -> Start<ControlPlane>, ours: &str) -> Result<ControlPlane, Skipped> {

@@ -405,7 +405,7 @@ async fn a_pod_that_tolerates_the_cordon_does_not_hold_a_drain() {
     let first = runs().await;
     run(&executor, open(&m, 1)).await.expect("it opens");
     let mut evictions = 0;
-    // One that is made within the second in which the first was made cannot be told from it, and goes once more.
+    // One that is made within the second in which the first was made cannot be distinguished from it, and is evicted again.
     let skipped = loop {
         runs().await;
         let outcome = run(&executor, evict(&m, 1, false)).await;

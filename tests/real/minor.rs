@@ -23,6 +23,12 @@ async fn the_control_plane_is_the_one_that_was_asked_for() {
 }
 
 #[test]
+fn the_newest_that_is_tested_is_the_newest_that_is_promised() {
+    let (_, newest) = dormer_support::version::KUBERNETES;
+    assert_eq!(Kubernetes::newest().minor(), newest.minor);
+}
+
+#[test]
 fn the_oldest_that_is_tested_is_the_oldest_that_is_promised() {
     assert_eq!(
         Kubernetes::oldest().minor(),

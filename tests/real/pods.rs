@@ -20,9 +20,10 @@ use dormer_fleet::{
 };
 use dormer_testkit::{
     ControlPlane, Helm, Identity, PodImage, PodNode, Speaker, TempDir, TestCa, await_some,
-    free_port, skip, started, test_dir,
+    free_port, long, skip, started, test_dir,
 };
 use kube::api::DeleteParams;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::{
     path::Path,
@@ -34,6 +35,8 @@ use std::{
 const IN_TIME: Duration = Duration::from_secs(120);
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/chart");
 const MACHINES: &str = "openshift-machine-api";
+/// Role of the test's own, with the right to make the hosts' user data.
+const USER_DATA_ROLE: &str = "user-data";
 /// The user of the image, as deploy/image/Containerfile has it.
 const USER: (u32, u32) = (65532, 65532);
 /// How many times as fast as life the hosts are.
@@ -225,6 +228,22 @@ impl Release {
                 "local": {"path": path},
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [node]}}}});
         self.world.create(volume).await;
+        // The server has OpenShift's kinds, so that dormer makes the hosts' user data; for plain Kubernetes the chart grants no
+        // such right.
+        let rules = json!([
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["windows-user-data"], "verbs": ["get", "watch", "update"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        ]);
+        let named = json!({"name": USER_DATA_ROLE, "namespace": MACHINES});
+        let version = "rbac.authorization.k8s.io/v1";
+        let role =
+            json!({"apiVersion": version, "kind": "Role", "metadata": named, "rules": rules});
+        self.world.create(role).await;
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER_DATA_ROLE});
+        let subjects = json!([{"kind": "ServiceAccount", "name": "dormer", "namespace": "dormer"}]);
+        let binding = json!({"apiVersion": version, "kind": "RoleBinding", "metadata": named, "roleRef": role,
+            "subjects": subjects});
+        self.world.create(binding).await;
     }
 
     /// The Machines of the fleet, and a web server for them.
@@ -242,8 +261,8 @@ impl Release {
         }
     }
 
-    /// What dormer's client prints of the machines for a user who may read.
-    async fn asked(&self) -> Result<Value, String> {
+    /// Token of a user who may read.
+    async fn reader(&self) -> String {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "reader", "namespace": "default"}});
         let _ = self.world.try_create(account).await;
@@ -252,7 +271,12 @@ impl Release {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dormer-viewer"},
             "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]});
         let _ = self.world.try_create(binding).await;
-        let token = granted(&self.world, "default", "reader").await;
+        granted(&self.world, "default", "reader").await
+    }
+
+    /// What dormer's client prints of the machines for a user who may read.
+    async fn asked(&self) -> Result<Value, String> {
+        let token = self.reader().await;
         let port = self.node.forward("dormer-0", 7080);
         let ca = self.folder.path().join("ca.pem");
         std::fs::write(&ca, &self.tls_ca).expect("written");
@@ -288,9 +312,12 @@ async fn release(helm: Helm, plane: ControlPlane, node: PodNode) -> Release {
             ca_pem: plane.ca(),
             cert_pem: controllers.certificate,
             key_pem: controllers.key,
-            machines: MACHINES.into(),
+            machines: Some(MACHINES.into()),
+            cluster_machines: None,
         },
         machines: 2,
+        two_sets: false,
+        cluster_machines: 0,
         site: "pods".into(),
         pods: "web".into(),
         faults: vec![],
@@ -306,11 +333,12 @@ async fn release(helm: Helm, plane: ControlPlane, node: PodNode) -> Release {
     }
     let authority = TestCa::new();
     Release {
-        tls: authority.issue("dormer", &["127.0.0.1"]),
+        tls: authority.issue("dormer", &["127.0.0.1", "dormer.dormer.svc"]),
         tls_ca: authority.certificate(),
         values: vec![
             "--namespace=dormer".into(),
             "--set=platform=upstream".into(),
+            format!("--set=machineNamespace={MACHINES}"),
             format!("--set=join.apiUrl={}", plane.url()),
             "--set=join.serviceCidr=10.96.0.0/16".into(),
             format!("--set=sshPort={ssh_port}"),
@@ -422,16 +450,151 @@ async fn a_release_in_pods_is_upgraded_with_work_in_flight_and_taken_away() {
     taken_away(&release).await;
 }
 
+/// A pod that runs dormer's image once, with the authority of the console's certificate as the only one.
+fn once(name: &str, arguments: &[&str]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "dormer"},
+        "spec": {"restartPolicy": "Never", "automountServiceAccountToken": false,
+            "nodeSelector": {"kubernetes.io/hostname": "linux-a"},
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "c", "image": "dormer:one", "args": arguments,
+                "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]}},
+                "env": [{"name": "SSL_CERT_FILE", "value": "/reader/ca.crt"},
+                    {"name": "DORMER_TOKEN", "valueFrom": {"secretKeyRef": {"name": "reader", "key": "token"}}}],
+                "volumeMounts": [{"name": "reader", "mountPath": "/reader"}]}],
+            "volumes": [{"name": "reader", "secret": {"secretName": "reader"}}]}})
+}
+
+/// dormer comes up from its image and a payload's, both in OCI's layout, and brings two machines up. Its client in a pod of
+/// the same image reaches it by name over TLS.
+pub(crate) async fn a_release_comes_up_from_images(dormer: &Path, payload: &Path) {
+    let helm = started!(Helm::start());
+    let plane = match plane_without_ours() {
+        Ok(plane) => plane,
+        Err(skipped) => skip!(skipped),
+    };
+    let node = started!(PodNode::start(&plane, "linux-a"));
+    let release = release(helm, plane, node).await;
+    let unpacked = test_dir("unpacked");
+    for (name, layout) in [("dormer:one", dormer), ("payload:11.0.0", payload)] {
+        // An overlay's list of folders has colons between them.
+        let root = unpacked.path().join(name.replace(':', "-"));
+        let image = PodImage::from_oci(layout, &root);
+        release.node.image(name, image.expect("an image"));
+    }
+    release.prepare().await;
+    release.apply("install", "one", &["11.0.0"]);
+    release.ready("one", 1).await;
+    release.furnish().await;
+    release.all_serve(2, "11.0.0-").await;
+
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "reader", "namespace": "dormer"},
+        "stringData": {"token": release.reader().await, "ca.crt": release.tls_ca}});
+    release.world.create(secret).await;
+    let server = "https://dormer.dormer.svc:7080";
+    let asks = ["get", "machines", "--server", server];
+    release.world.create(once("version", &["version"])).await;
+    release.world.create(once("asks", &asks)).await;
+    let said = async |name: &str| {
+        release
+            .until(&format!("{name} has ended"), async || {
+                let pod = release.world.get(POD, "dormer", name).await?;
+                let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+                ["Succeeded", "Failed"].contains(&phase).then_some(())
+            })
+            .await;
+        release.node.log(name)
+    };
+    let version = said("version").await;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let machines = said("asks").await;
+    assert_eq!(machines.matches("Joined").count(), 2, "{machines}");
+}
+
+/// Kills in the story of kills, and machines.
+const KILLS: u64 = 5;
+const MANY: u32 = 4;
+const SEED: u64 = 0x6b69_6c6c;
+
+/// dormer's pod is killed again and again while machines are upgraded, each time after a number of remote commands that is
+/// drawn from a seed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_goes_to_its_end_however_often_the_pod_is_killed() {
+    let part = long!("pods");
+    let helm = started!(Helm::start());
+    let plane = match plane_without_ours() {
+        Ok(plane) => plane,
+        Err(skipped) => skip!(skipped),
+    };
+    let node = started!(PodNode::start(&plane, "linux-a"));
+    let release = release(helm, plane, node).await;
+    release.prepare().await;
+    release.apply("install", "one", &["11.0.0"]);
+    release.ready("one", 1).await;
+    release.furnish().await;
+    release.scale(MANY).await;
+    release.all_serve(MANY as usize, "11.0.0-").await;
+    let before = release.fleet.record.tally();
+    release.fleet.record.reset_max_unavailable();
+    release.apply("upgrade", "one", &["11.1.0", "11.0.0"]);
+    release.ready("one", 2).await;
+
+    let mut random = StdRng::seed_from_u64(SEED);
+    let began = Instant::now();
+    for kill in 1..=KILLS {
+        let now = release.fleet.record.tally().remote_commands;
+        let until = now + random.random_range(1..=6);
+        release
+            .until(&format!("work before kill {kill}"), async || {
+                let now = release.fleet.record.tally().remote_commands;
+                (now >= until).then_some(())
+            })
+            .await;
+        assert!(
+            release.serving("11.1.0-").await.len() < MANY as usize,
+            "work is in flight at kill {kill} of seed {SEED:#x}"
+        );
+        release.node.kill("dormer-0");
+        release
+            .until(&format!("it runs again after kill {kill}"), async || {
+                let pod = release.world.get(POD, "dormer", "dormer-0").await?;
+                let status = &pod["status"]["containerStatuses"][0];
+                (status["restartCount"] == kill && condition(&pod, "Ready")).then_some(())
+            })
+            .await;
+    }
+    release.all_serve(MANY as usize, "11.1.0-").await;
+    let after = release.fleet.record.tally();
+    assert_eq!(
+        after.machines_deleted - before.machines_deleted,
+        u64::from(MANY),
+        "each once"
+    );
+    assert_eq!(
+        after.pods_deleted, before.pods_deleted,
+        "no budget was passed over"
+    );
+    let most = release.fleet.record.max_unavailable_observed();
+    assert_eq!(most, 1, "one node at a time");
+    part.passed(&[
+        ("kills", KILLS.to_string()),
+        ("seed", format!("{SEED:#x}")),
+        ("upgrade", format!("{} s", began.elapsed().as_secs())),
+    ]);
+}
+
 /// The release goes: accounts, rights and pods with it. dormer's own command takes the rest, and nodes serve on.
 async fn taken_away(release: &Release) {
-    release
-        .world
-        .delete(
-            ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
-            "",
-            "reader",
-        )
-        .await;
+    // What the test itself granted.
+    for (kind, namespace, name) in [
+        ("ClusterRoleBinding", "", "reader"),
+        ("RoleBinding", MACHINES, USER_DATA_ROLE),
+        ("Role", MACHINES, USER_DATA_ROLE),
+    ] {
+        let kind = ("rbac.authorization.k8s.io", "v1", kind);
+        release.world.delete(kind, namespace, name).await;
+    }
     release.helm(&["uninstall", "dormer", "--namespace=dormer", "--wait"]);
     release
         .until("the pod is gone", async || {
@@ -647,6 +810,6 @@ async fn a_pod_is_held_to_its_security_context() {
     let log = node.log("probed");
     let lines = ["begins", "asked to end", "begins", "asked to end"];
     assert_eq!(log.lines().collect::<Vec<_>>(), lines);
-    // Others' tests go on with this control plane.
+    // Other tests continue with this control plane.
     world.delete(NODE, "", "linux-b").await;
 }

@@ -72,7 +72,7 @@ fn is_open(published: &PublishedMessages, machine: &MachineRef) -> bool {
         let Ok(mut transition) = transition else {
             continue;
         };
-        transition.offer(ours, message);
+        transition.offer(ours, message, None);
         run = Some(match transition.is_empty() {
             true => transition.abandon(),
             false => transition.finish("test", Vec::new()).expect("events").0.run,

@@ -29,6 +29,22 @@ fn arguments(site: &Site, home: &str, folder: &Path, name: &str) -> Vec<String> 
     std::iter::once("run".to_owned()).chain(flags).collect()
 }
 
+/// Starts all roles in one process, with this kubeconfig and a store below `folder`, where its log is, too.
+pub(super) fn start_alone(
+    site: &Site,
+    folder: &TempDir,
+    kubeconfig: &str,
+    more: &[&str],
+) -> Process {
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig).expect("written");
+    SshKey::make(folder.path(), "key", KeyKind::Ed25519).expect("a key");
+    let store = folder.path().join("alone");
+    std::fs::create_dir_all(&store).expect("made");
+    let mut args = arguments(site, &accounts::home(site), &store, "alone");
+    args.extend(more.iter().map(ToString::to_string));
+    start(folder, args, "log")
+}
+
 fn start(folder: &TempDir, args: Vec<String>, log: &str) -> Process {
     let spec = ProcessSpec {
         program: env!("CARGO_BIN_EXE_dormer").into(),

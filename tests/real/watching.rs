@@ -241,7 +241,7 @@ pub(crate) fn options(site: &Site) -> Options {
     }
 }
 
-/// Changes one thing of every kind that is watched, after the list, and waits until each is told. The number is new
+/// Changes one thing of every kind that is watched, after the list, and waits until each is reported. The number is new
 /// with each call. What the API server forbids comes back as the watcher says it.
 pub(crate) async fn everything_is_observed(
     site: &Site,

@@ -213,7 +213,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "a certificate request in another node's name",
         &[
             (WHOLE, "a_request_in_another_nodes_name_is_never_approved"),
-            ("tests/real/attacks.rs", "no_attack_gets_a_certificate"),
+            (
+                "tests/real/attacks.rs",
+                "attacks_get_certificates_only_from_who_compares_nothing",
+            ),
         ],
     ),
     (
@@ -1006,6 +1009,46 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             (
                 "src/lab/bench/fleet/scenarios/wmco.rs",
                 "a_wmco_that_comes_back_leaves_the_nodes_that_dormer_upgraded",
+            ),
+        ],
+    ),
+    (
+        106,
+        "BYOH hosts, machines of Cluster API and of the Machine API are in one queue, also without OpenShift's kinds",
+        &[
+            (
+                "src/lab/bench/fleet/scenarios/mixed.rs",
+                "on_plain_kubernetes_own_hosts_and_machines_of_cluster_api_come_up_are_upgraded_and_go",
+            ),
+            (
+                "src/lab/bench/fleet/scenarios/mixed.rs",
+                "on_openshift_two_machine_sets_own_hosts_and_a_set_of_cluster_api_are_one_queue",
+            ),
+            (
+                "tests/real/whole/plain.rs",
+                "own_hosts_and_machines_of_cluster_api_come_up_are_upgraded_and_go_without_openshift",
+            ),
+            (
+                "tests/real/whole/kinds.rs",
+                "two_machine_sets_own_hosts_and_a_set_of_cluster_api_are_one_queue",
+            ),
+        ],
+    ),
+    (
+        107,
+        "hosts reach neither the internet nor a registry, from their first boot on",
+        &[
+            (
+                "src/lab/bench/fleet/scenarios/disconnected.rs",
+                "hosts_without_internet_come_up_serve_pods_and_are_replaced_by_an_upgrade",
+            ),
+            (
+                "src/lab/bench/fleet/scenarios/disconnected.rs",
+                "without_the_pause_image_a_pod_on_such_a_host_names_it",
+            ),
+            (
+                "src/lab/bench/fleet/scenarios/disconnected.rs",
+                "an_image_without_sshd_on_such_a_host_is_named",
             ),
         ],
     ),

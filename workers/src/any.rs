@@ -223,6 +223,7 @@ fn boxed_watcher(
     status: watch::Sender<Status>,
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), WatchError>> {
-    let (facts, catalog) = (Arc::new(facts), Arc::new(catalog));
+    let facts = Arc::new(facts);
+    let catalog = Arc::new(catalog);
     Box::pin(watcher::run(client, facts, catalog, options, status, stop))
 }

@@ -13,10 +13,10 @@ use dormer_profile::{
     profile::Profile,
     version::version_in,
 };
-use dormer_proto::{message::Failure, pool::Desired};
+use dormer_proto::{lock::ReadWriteLocked as _, message::Failure, pool::Desired};
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 use tokio::sync::watch;
 
@@ -86,7 +86,7 @@ impl Catalog {
     /// A layer has mistakes: nothing changes.
     pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
         {
-            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.write_locked();
             (inner.profiles, inner.contradicted) = profiles(layers, &inner.cluster_config)?;
             inner.layers = layers.to_vec();
             inner.renew();
@@ -100,24 +100,11 @@ impl Catalog {
     #[must_use]
     pub fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {
         let (renewed, warnings) = {
-            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            let (cluster_config, mut warnings) =
-                inner.cluster_config.with(look, !inner.cluster_read);
+            let mut inner = self.inner.write_locked();
+            let first = !inner.cluster_read;
+            let (cluster_config, mut warnings) = inner.cluster_config.with(look, first);
             inner.cluster_read = true;
-            let renewed = cluster_config != *inner.cluster_config;
-            if renewed {
-                match profiles(&inner.layers, &cluster_config) {
-                    Ok((profiles, contradicted)) => {
-                        inner.profiles = profiles;
-                        inner.contradicted = contradicted;
-                        inner.cluster_config = Arc::new(cluster_config);
-                        inner.renew();
-                    }
-                    Err(problems) => {
-                        warnings.push(format!("the cluster and the layers: {problems}"))
-                    }
-                }
-            }
+            let renewed = inner.follow(cluster_config, first, &mut warnings);
             warnings.extend(inner.contradicted.iter().cloned());
             (renewed, warnings)
         };
@@ -127,10 +114,39 @@ impl Catalog {
         warnings
     }
 
+    /// Settings of the cluster as they are in force here.
+    #[must_use]
+    pub fn cluster_config(&self) -> Arc<ClusterConfig> {
+        let inner = self.inner.read_locked();
+        Arc::clone(&inner.cluster_config)
+    }
+
+    /// Applies the settings that another process read from the cluster.
+    ///
+    /// # Errors
+    /// The layers do not fit them: nothing changes.
+    pub fn set_cluster(&self, cluster_config: ClusterConfig) -> Result<(), Problems> {
+        let renewed = {
+            let mut inner = self.inner.write_locked();
+            inner.cluster_read = true;
+            let renewed = cluster_config != *inner.cluster_config;
+            if renewed {
+                (inner.profiles, inner.contradicted) = profiles(&inner.layers, &cluster_config)?;
+                inner.cluster_config = Arc::new(cluster_config);
+                inner.renew();
+            }
+            renewed
+        };
+        if renewed {
+            self.changed.send_modify(|n| *n += 1);
+        }
+        Ok(())
+    }
+
     /// Adds a payload, or replaces one with the same version.
     pub fn add(&self, payload: Payload) {
         {
-            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.write_locked();
             inner
                 .payloads
                 .retain(|known| known.manifest.version != payload.manifest.version);
@@ -148,7 +164,7 @@ impl Catalog {
     #[must_use]
     pub fn set_today(&self, today: &str) -> Vec<String> {
         let fresh: Vec<String> = {
-            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.write_locked();
             if today <= inner.today.as_str() {
                 return Vec::new();
             }
@@ -170,7 +186,7 @@ impl Catalog {
     /// # Errors
     /// `VersionNotHere`: this worker does not have it; another or a newer one may.
     pub fn find(&self, desired: &Desired) -> Result<InstalledVersion, Failure> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         let found = inner.versions.get(&desired.version);
         found.or_else(|| inner.retired(&desired.version)).cloned().ok_or_else(|| {
             let known = inner.versions.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -188,14 +204,14 @@ impl Catalog {
     /// Manifests of every payload here, the oldest first.
     #[must_use]
     pub fn manifests(&self) -> Vec<Manifest> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         let payloads = inner.payloads.iter();
         payloads.map(|payload| payload.manifest.clone()).collect()
     }
 
     /// Records why the payload at `place` cannot be used, or with `None` that it can.
     pub fn note_unusable(&self, place: &str, why: Option<String>) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.write_locked();
         match why {
             Some(why) => drop(inner.unusable.insert(place.to_owned(), why)),
             None => drop(inner.unusable.remove(place)),
@@ -205,14 +221,14 @@ impl Catalog {
     /// Sentences about the payloads that cannot be used.
     #[must_use]
     pub fn unusable(&self) -> Vec<String> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         inner.unusable.values().cloned().collect()
     }
 
     /// Folder names of every payload here: the cleanup on a host keeps them.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         inner
             .payloads
             .iter()
@@ -222,6 +238,51 @@ impl Catalog {
 }
 
 impl CatalogState {
+    /// Applies settings that were read from the cluster. If a layer of the pool cannot be stacked, the layers before stay,
+    /// and everything else is applied. Returns whether anything is other than before.
+    fn follow(&mut self, mut next: ClusterConfig, first: bool, warnings: &mut Vec<String>) -> bool {
+        if next == *self.cluster_config {
+            return false;
+        }
+        let mut stacked = profiles(&self.layers, &next);
+        if stacked.is_err()
+            && let Some(why) = self.refused_layer(&next)
+        {
+            let (kept, sentence) = next.with_layers_of(&self.cluster_config, first, why);
+            warnings.push(sentence);
+            if kept == *self.cluster_config {
+                return false;
+            }
+            stacked = profiles(&self.layers, &kept);
+            next = kept;
+        }
+        match stacked {
+            Ok((profiles, contradicted)) => {
+                self.profiles = profiles;
+                self.contradicted = contradicted;
+                self.cluster_config = Arc::new(next);
+                self.renew();
+                true
+            }
+            Err(problems) => {
+                warnings.push(format!("the cluster and the layers: {problems}"));
+                false
+            }
+        }
+    }
+
+    /// The first of the pool's layers that cannot be stacked, with the mistake. `None`: it is none of them.
+    fn refused_layer(&self, of: &ClusterConfig) -> Option<String> {
+        let mut counts = 0..=of.layers().len();
+        let (count, problems) = counts.find_map(|count| {
+            let stacked = profiles(&self.layers, &of.with_lowest_layers(count));
+            Some((count, stacked.err()?))
+        })?;
+        let layer = of.layers().get(count.checked_sub(1)?)?;
+        let said = problems.below(&layer.name).to_string();
+        Some(said.replace('\n', "; "))
+    }
+
     fn version(&self, profile: &Profile, payload: &Payload) -> String {
         version_in(&self.cluster_config, profile, &payload.manifest)
     }
@@ -287,7 +348,7 @@ impl Installed for Catalog {
         profile: &str,
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         if !inner.cluster_config.unknown.is_empty() {
             let unknown = inner.cluster_config.unknown.join("; ");
             return Err(format!(
@@ -334,7 +395,7 @@ impl Installed for Catalog {
     }
 
     fn edges(&self, payload: &str) -> Option<Edges> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         let found = inner
             .payloads
             .iter()
@@ -348,11 +409,12 @@ impl Installed for Catalog {
             platforms: found.manifest.platforms.clone(),
             expired: inner.expired(&found.manifest),
             canary: Some(found.manifest.canary.clone()).filter(|it| !it.is_empty()),
+            build: found.build.clone(),
         })
     }
 
     fn refused_builds(&self, profile: &str, payload: &str) -> BTreeMap<String, String> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.read_locked();
         let mut payloads = inner.payloads.iter();
         let payload = payloads.find(|known| known.manifest.version == payload);
         let Some((profile, payload)) = inner.profiles.get(profile).zip(payload) else {
@@ -374,13 +436,14 @@ impl Installed for Catalog {
 type Profiles = (BTreeMap<String, Arc<Profile>>, Vec<String>);
 
 /// The built-in profiles, each completed with the cluster's values, if it has fields for them, and the layers that fit
-/// it.
+/// it: those of the start below those of the pool.
 fn profiles(layers: &[Layer], cluster_config: &ClusterConfig) -> Result<Profiles, Problems> {
     let mut profiles = BTreeMap::new();
     let mut contradicted = Vec::new();
     for name in builtin::NAMES {
         let below = builtin::layer(name)?;
-        let above: Vec<Layer> = layers.iter().filter(|it| it.fits(name)).cloned().collect();
+        let above = layers.iter().chain(cluster_config.layers());
+        let above: Vec<Layer> = above.filter(|it| it.fits(name)).cloned().collect();
         // Objects of OpenShift are no settings of the other profile's nodes.
         let none = ClusterConfig::default();
         let followed = name == "openshift";
@@ -528,6 +591,97 @@ mod tests {
         let old = catalog.find(&before).expect("old");
         let new = catalog.find(&after).expect("new");
         assert_ne!(old.profile, new.profile);
+    }
+
+    #[test]
+    fn a_pools_layers_lie_on_top_and_a_wrong_one_keeps_the_last_reading() {
+        let team = |name: &str, value: &str| {
+            let text =
+                format!("host: {{services: {{kubelet: {{environment: {{TEAM: {value}}}}}}}}}");
+            Layer::parse(&format!("ConfigMap dormer/{name}"), &text).expect("a layer")
+        };
+        let of = |layers| ClusterSnapshot {
+            layers,
+            ..ClusterSnapshot::default()
+        };
+        for profile in builtin::NAMES {
+            let catalog = Catalog::new(&[team("start", "none")]).expect("a catalog");
+            catalog.add(payload("11.0.0"));
+            let version = || {
+                catalog
+                    .desired(profile, None)
+                    .map(|all| all["10.0.20348"].clone())
+            };
+            let value = || {
+                let found = catalog.find(&version().expect("a version")).expect("found");
+                found.profile.host.services["kubelet"].environment["TEAM"].clone()
+            };
+            assert!(catalog.read_cluster(of(Ok(Vec::new()))).is_empty());
+            let before = version().expect("a version");
+            let both = vec![team("a", "red"), team("b", "blue")];
+            assert!(catalog.read_cluster(of(Ok(both))).is_empty());
+            let layered = version().expect("a version");
+            assert_ne!(layered.version, before.version, "{profile}");
+            assert!(
+                format!("{:?}", value()).contains("blue"),
+                "the last one is on top"
+            );
+            assert!(catalog.find(&before).is_ok(), "the old one is still found");
+            let mistake = Layer::parse("ConfigMap dormer/c", "host: {hostname: '${NOPE}'}");
+            let mistake = mistake.expect("a layer");
+            let absent = "there is no ConfigMap dormer/d".to_owned();
+            let mut changed = catalog.changed();
+            for (layers, named) in [
+                (
+                    Ok(vec![team("a", "green"), mistake]),
+                    "ConfigMap dormer/c: ",
+                ),
+                (Err(absent), "ConfigMap dormer/d"),
+            ] {
+                let said = catalog.read_cluster(of(layers.clone()));
+                assert!(said.len() == 1 && said[0].contains(named), "{said:?}");
+                assert_eq!(version().expect("the layers before"), layered);
+                let refused = catalog.cluster_config().layers_refused.clone();
+                assert!(refused.is_some_and(|why| why.contains(named)));
+                changed.mark_unchanged();
+                assert_eq!(
+                    catalog.read_cluster(of(layers)),
+                    said,
+                    "as long as it is so"
+                );
+                assert!(!changed.has_changed().expect("a catalog"), "nothing is new");
+            }
+            // Everything else of the same reading counts.
+            let mirrored = ClusterSnapshot {
+                vxlan_port: Ok(Some(9898)),
+                ..of(Err("unread".into()))
+            };
+            assert_eq!(catalog.read_cluster(mirrored).len(), 1);
+            assert_ne!(version().expect("a version"), layered);
+            assert!(catalog.read_cluster(of(Ok(Vec::new()))).is_empty());
+            assert_eq!(version().expect("a version"), before);
+            assert_eq!(catalog.cluster_config().layers_refused, None);
+        }
+    }
+
+    #[test]
+    fn after_a_start_with_a_wrong_layer_no_machine_gets_a_version() {
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload("11.0.0"));
+        let layer = |text: &str| Layer::parse("ConfigMap dormer/a", text).expect("a layer");
+        let of = |text: &str| ClusterSnapshot {
+            layers: Ok(vec![layer(text)]),
+            ..ClusterSnapshot::default()
+        };
+        let wrong = of("host: {hostname: '${NOPE}'}");
+        for _ in 0..2 {
+            assert_eq!(catalog.read_cluster(wrong.clone()).len(), 1);
+            let why = catalog.desired("openshift", None).expect_err("unknown");
+            assert!(why.contains("ConfigMap dormer/a"), "{why}");
+        }
+        let right = of("host: {services: {kubelet: {environment: {TEAM: blue}}}}");
+        assert!(catalog.read_cluster(right).is_empty());
+        assert!(catalog.desired("openshift", None).is_ok());
     }
 
     #[test]

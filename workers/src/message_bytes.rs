@@ -7,7 +7,7 @@ use dormer_proto::{
     work::{FactMessage, Order, Report, ReportMessage, SCHEMA},
 };
 
-/// Largest report, in bytes. A record holds it as an event, and often once more in the run's state; 20 KB is much.
+/// Largest report, in bytes. A record holds it as an event, and often again in the run's state; 20 KB is much.
 pub const REPORT_BYTES_MAX: usize = 256 << 10;
 
 /// Reads an order.

@@ -164,7 +164,7 @@ impl AttemptGuard {
         }
     }
 
-    /// It ended so.
+    /// Reports the end of the attempt with its result.
     pub(crate) fn ended(mut self, result: &Result<Outcome, Failure>) {
         if let Some(CurrentAttempt { at, observer }) = self.current.take() {
             observer.ended(&at, self.begun.elapsed(), Some(result));
@@ -247,20 +247,18 @@ mod tests {
     use super::*;
     use dormer_proto::{
         id::{Incarnation, Sum, Timestamp},
+        lock::Locked as _,
         machine::{HostRef, Task},
         work::machine_run,
     };
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
 
     #[derive(Default)]
     struct Recorder(Mutex<Vec<String>>);
 
     impl Recorder {
         fn note(&self, what: String) {
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(what);
+            self.0.locked().push(what);
         }
     }
 
@@ -324,11 +322,7 @@ mod tests {
             })
             .await;
         drop(attempting);
-        let calls = ear
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .join(", ");
+        let calls = ear.0.locked().join(", ");
         let expected = "began probe, connections +1, connect done, command failed, upload cut_off, \
                         connections -1, ended None";
         assert_eq!(calls, expected);

@@ -7,6 +7,7 @@ use crate::{
     sum::{PIECE_BYTES, sum},
 };
 use dormer_profile::hex;
+use dormer_proto::lock::Locked as _;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::{
@@ -15,7 +16,7 @@ use std::{
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -97,11 +98,11 @@ impl Packer {
     }
 
     fn failed(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.locked()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Cell>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     /// Compressed form of a payload's file; `None`: the savings are too small, or it cannot be stored, and the file is
@@ -231,7 +232,7 @@ impl Drop for Unfinished {
 /// Whether three samples of a content of `size` bytes show enough savings.
 ///
 /// # Errors
-/// It cannot be read.
+/// The content cannot be read.
 pub fn pays(from: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
     let (sampled, packed) = sample(from, size)?;
     Ok(size >= PACK_BYTES_MIN && saves(packed, sampled))
@@ -240,7 +241,7 @@ pub fn pays(from: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
 /// About how many bytes of a content of `size` bytes go over the wire, by the same samples.
 ///
 /// # Errors
-/// It cannot be read.
+/// The content cannot be read.
 pub fn estimate(from: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {
     let (sampled, packed) = sample(from, size)?;
     let pays = size >= PACK_BYTES_MIN && saves(packed, sampled);

@@ -83,6 +83,8 @@ enum PayloadSource {
 #[derive(Debug, Clone)]
 pub struct Payload {
     pub manifest: Manifest,
+    /// SHA-256 of the manifest, if a key signed it.
+    pub(crate) build: Option<String>,
     source: PayloadSource,
 }
 
@@ -117,6 +119,7 @@ impl Payload {
             whole.check_release(&manifest, name)?;
         }
         Ok(Self {
+            build: (!matches!(keys, PayloadKeys::Unsigned)).then(|| manifest.hash()),
             manifest,
             source: PayloadSource::Folder(folder.to_owned()),
         })
@@ -127,6 +130,7 @@ impl Payload {
     pub fn in_memory(manifest: Manifest, files: BTreeMap<String, Bytes>) -> Self {
         Self {
             manifest,
+            build: None,
             source: PayloadSource::Memory(Arc::new(files)),
         }
     }

@@ -95,7 +95,7 @@ fn a_containerd_of_another_release_than_the_manifest_says_is_not_installed() {
         (None, ""),
         (Some([2, 4, 1, 0]), "2.4"),
         (Some([1, 7, 27, 0]), ""),
-        // What 1.7 is told, 2.0 to 2.3 translate.
+        // The configuration for 1.7 is translated by 2.0 to 2.3.
         (Some([2, 3, 2, 0]), ""),
     ];
     for (version, said) in taken {

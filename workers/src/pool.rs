@@ -1,16 +1,18 @@
 //! Settings of a pool: the spec of its `WindowsPool`, resolved with the installed profiles and payloads.
 
+pub(crate) mod edit;
 pub mod host;
 pub mod import;
 pub mod v1beta1;
 
 use dormer_profile::{cluster_config::ClusterSnapshot, payload::check_skew};
 use dormer_proto::pool::{
-    AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms,
+    AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms, other_build,
+    with_remedy,
 };
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tokio::sync::watch;
 use v1beta1::{
     AfterTimeoutSpec, ApprovalSpec, DrainSpec, FIELDS, Override, StrategySpec, StrategyType,
@@ -23,8 +25,16 @@ pub const DEFAULT_PROFILE: &str = "openshift";
 pub const INSTALLED: &str = "installed";
 /// Longest name of a profile or payload, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Most payloads whose path to the desired one is named: each machine's record has the terms.
+const PATHS_MAX: usize = 16;
 /// Most Windows builds that the settings of one pool distinguish.
 pub const BUILDS_MAX: usize = 32;
+/// Key of a layer's text in its ConfigMap.
+pub const LAYER_KEY: &str = "layer.yaml";
+/// Most layers of a pool.
+const LAYERS_MAX: usize = 8;
+/// Longest name of a ConfigMap, in bytes.
+const MAP_NAME_BYTES_MAX: usize = 253;
 /// Longest pattern of Node names, in bytes.
 const PATTERN_BYTES_MAX: usize = 63;
 /// Most machines that `maxUnavailable` and `maxRepairs` may count.
@@ -38,6 +48,18 @@ const DRAIN_MAX_S: u64 = 720 * 3_600;
 #[must_use]
 pub fn config_map(pool: &str) -> String {
     format!("dormer-pool-{pool}")
+}
+
+/// Names of the ConfigMaps with a pool's layers, the lowest first.
+///
+/// # Errors
+/// The spec names them in another form.
+pub fn layers(spec: &Value) -> Result<Vec<String>, PoolError> {
+    let named = Option::<Vec<String>>::deserialize(&spec["layers"]);
+    let named = named.map_err(|error| PoolError::new("spec.layers", error.to_string()))?;
+    let named = named.unwrap_or_default();
+    check_layers(&named)?;
+    Ok(named)
 }
 
 /// Source of the profiles and payloads that are available.
@@ -110,6 +132,8 @@ pub struct Edges {
     pub expired: Option<String>,
     /// Image of its canary, where the manifest names it.
     pub canary: Option<String>,
+    /// SHA-256 of its manifest, if a key signed it.
+    pub build: Option<String>,
 }
 
 /// Minor versions of the API servers that answered lately.
@@ -151,6 +175,8 @@ pub struct PoolSpec {
     pub stop: bool,
     /// No upgrade begins while the cluster is upgraded.
     pub waits_for_cluster: bool,
+    /// Builds that the pool's status remembers, by the version of the payload.
+    builds: BTreeMap<String, String>,
     rest: PoolSettings,
 }
 
@@ -171,7 +197,9 @@ impl PoolSpec {
             PoolError::new(key.trim_end_matches(".."), error.inner().to_string())
         })?;
         let rollback = Override::deserialize(&status["override"]).ok();
-        Self::of(pool, &typed, rollback)
+        let builds = BTreeMap::deserialize(&status["builds"]).unwrap_or_default();
+        let spec = Self::of(pool, &typed, rollback)?;
+        Ok(Self { builds, ..spec })
     }
 
     /// The defaults, which hold for machines that come up while there is no pool.
@@ -183,6 +211,7 @@ impl PoolSpec {
             back_from: None,
             stop: false,
             waits_for_cluster: true,
+            builds: BTreeMap::new(),
             rest: PoolSettings {
                 pool: pool.to_owned(),
                 absent: true,
@@ -223,6 +252,7 @@ impl PoolSpec {
             back_from = Some(it.from);
             by = Some(it.by);
         }
+        check_layers(&spec.layers)?;
         let rest = PoolSettings {
             pool: pool.to_owned(),
             spec_payload: Some(written),
@@ -236,6 +266,7 @@ impl PoolSpec {
             back_from,
             stop: spec.stop,
             waits_for_cluster: spec.wait_for_cluster_version,
+            builds: BTreeMap::new(),
             rest,
         })
     }
@@ -267,6 +298,16 @@ impl PoolSpec {
         let mut terms = BTreeMap::new();
         for Desired { payload, .. } in desired.values() {
             if let Some(edges) = installed.edges(payload) {
+                let known = self.builds.get(payload);
+                if edges.build.is_some() && known.is_some_and(|it| edges.build.as_ref() != Some(it))
+                {
+                    let (why, cure) = other_build(payload);
+                    let why = with_remedy(&why, Some(cure));
+                    return Err(refused(format!(
+                        "{why}. dormer remembers builds in the pool's status.builds: if that value is wrong, remove the version \
+                         there (docs/runbook.md, DormerPoolRefused)"
+                    )));
+                }
                 terms.insert(
                     payload.clone(),
                     self.terms(payload, edges, installed, servers),
@@ -291,11 +332,13 @@ impl PoolSpec {
         let is_installed = |version: &&String| installed.edges(version).is_some();
         let targets = edges.may_follow.iter().filter(is_installed);
         let targets = targets.cloned().collect();
-        let skew = edges.kubelet.zip(servers).and_then(|(kubelet, servers)| {
-            check_skew(kubelet, servers.oldest, servers.newest)
-                .err()
-                .map(|why| why.to_string())
-        });
+        let skew = skew(&edges, servers);
+        let paths = paths(
+            payload,
+            &edges.may_follow,
+            (installed, &self.profile),
+            servers,
+        );
         // A rollback follows an edge only; the value of an earlier rollback no longer counts.
         let step = |from: &String| {
             installed
@@ -313,9 +356,64 @@ impl PoolSpec {
             kubelet: edges.kubelet,
             containerd: edges.containerd,
             canary: edges.canary,
+            build: edges.build,
             refused_builds: installed.refused_builds(&self.profile, payload),
+            paths,
         }
     }
+}
+
+/// Why a payload's kubelet does not suit the present API servers. `None`: it does, or one of them is unknown.
+fn skew(edges: &Edges, servers: Option<ApiServers>) -> Option<String> {
+    let (kubelet, servers) = edges.kubelet.zip(servers)?;
+    let fits = check_skew(kubelet, servers.oldest, servers.newest);
+    fits.err().map(|why| why.to_string())
+}
+
+/// Installed payloads between each payload that may not come to this one directly, and this one. Each can be installed now,
+/// wherever this one can: with the profile, on its platforms and Windows builds. So a path that exists for some hosts only is
+/// not among them. The search is breadth first, so that each path
+/// is a shortest one.
+#[must_use]
+pub fn paths(
+    payload: &str,
+    may_follow: &[String],
+    (installed, profile): (&impl Installed, &str),
+    servers: Option<ApiServers>,
+) -> BTreeMap<String, Vec<String>> {
+    let platforms = installed.edges(payload).map(|it| it.platforms);
+    let platforms = platforms.unwrap_or_default();
+    let refused = installed.refused_builds(profile, payload);
+    let suits = |version: &str, edges: &Edges| {
+        let everywhere = edges.platforms.is_empty();
+        let on_these = platforms.iter().all(|it| edges.platforms.contains(it));
+        let more = installed.refused_builds(profile, version);
+        edges.expired.is_none()
+            && skew(edges, servers).is_none()
+            && (everywhere || (!platforms.is_empty() && on_these))
+            && more.keys().all(|build| refused.contains_key(build))
+    };
+    let mut paths = BTreeMap::new();
+    let direct = may_follow.iter().cloned();
+    let mut seen: BTreeSet<String> = direct.clone().chain([payload.to_owned()]).collect();
+    let mut next: VecDeque<(String, Vec<String>)> = direct.map(|it| (it, Vec::new())).collect();
+    while let Some((version, after)) = next.pop_front() {
+        let edges = installed.edges(&version);
+        let Some(edges) = edges.filter(|it| suits(&version, it)) else {
+            continue;
+        };
+        let path = [vec![version], after].concat();
+        for from in edges.may_follow {
+            if paths.len() == PATHS_MAX {
+                return paths;
+            }
+            if seen.insert(from.clone()) {
+                paths.insert(from.clone(), path.clone());
+                next.push_back((from, path.clone()));
+            }
+        }
+    }
+    paths
 }
 
 /// Strategy of the spec.
@@ -381,6 +479,28 @@ fn name(key: &str, value: &str) -> Result<String, PoolError> {
         let problem = "must be a name: letters, digits, . - _ +";
         Err(PoolError::new(key, problem))
     }
+}
+
+/// Names of ConfigMaps, each once.
+fn check_layers(names: &[String]) -> Result<(), PoolError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = |name: &String| {
+        name.starts_with(plain)
+            && name.ends_with(plain)
+            && name.len() <= MAP_NAME_BYTES_MAX
+            && name.chars().all(|c| plain(c) || ".-".contains(c))
+    };
+    let twice = |(n, name): (usize, &String)| names[..n].contains(name);
+    let problem = if names.len() > LAYERS_MAX {
+        format!("must be at most {LAYERS_MAX} names")
+    } else if !names.iter().all(fits) {
+        "must be names of ConfigMaps: lower-case letters, digits, - and .".to_owned()
+    } else if names.iter().enumerate().any(twice) {
+        "must name each ConfigMap once".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(PoolError::new("spec.layers", problem))
 }
 
 /// A pattern of Node names: it begins with a letter or digit, and has at most one `*`.

@@ -2,10 +2,11 @@
 
 use dormer_proto::{
     id::{Attempt, TaskId},
+    lock::Locked as _,
     message::{Heartbeat, RemoteCommand},
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
@@ -15,11 +16,11 @@ pub const COMMANDS_MAX: u32 = 64;
 
 /// Handle on an attempt's progress. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<ProgressState>>, Arc<Ran>);
+pub struct Progress(Arc<Mutex<ProgressState>>, Arc<UnreportedCommands>);
 
 /// Remote commands that are not reported yet.
 #[derive(Debug, Default)]
-struct Ran {
+struct UnreportedCommands {
     /// Number of all commands, and those that wait for publication. Lock held for a list operation, never across an
     /// await.
     commands: Mutex<(u32, Vec<RemoteCommand>)>,
@@ -60,7 +61,7 @@ impl Default for Progress {
 
 impl Progress {
     fn inner(&self) -> MutexGuard<'_, ProgressState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Begins a step of `of` `unit`s (0: unknown).
@@ -91,15 +92,12 @@ impl Progress {
     }
 
     fn commands(&self) -> MutexGuard<'_, (u32, Vec<RemoteCommand>)> {
-        self.1
-            .commands
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.1.commands.locked()
     }
 
     /// Begins a remote command and numbers it. Commands beyond [`COMMANDS_MAX`] are not reported.
-    #[must_use = "its end is told under the same number"]
-    pub fn runs(&self, command: &RemoteCommand) -> u32 {
+    #[must_use = "its end is reported under the same number"]
+    pub fn command_began(&self, command: &RemoteCommand) -> u32 {
         let mut commands = self.commands();
         commands.0 = commands.0.saturating_add(1);
         let number = commands.0;
@@ -116,30 +114,32 @@ impl Progress {
     }
 
     /// A remote command has ended, which began under that number.
-    pub fn ran(&self, command: RemoteCommand) {
+    pub fn command_ended(&self, command: RemoteCommand) {
         if command.number > COMMANDS_MAX {
             return;
         }
         let mut commands = self.commands();
         // A command that ended at once is reported only once.
-        commands.1.retain(|untold| untold.number != command.number);
+        commands
+            .1
+            .retain(|unreported| unreported.number != command.number);
         commands.1.push(command);
         self.1.more.notify_one();
     }
 
     /// Whether a remote command has begun.
-    pub(crate) fn has_run(&self) -> bool {
+    pub(crate) fn has_run_a_command(&self) -> bool {
         self.commands().0 > 0
     }
 
     /// Remote commands that began or ended since the last call.
     #[must_use]
-    pub fn take_ran(&self) -> Vec<RemoteCommand> {
+    pub fn take_commands(&self) -> Vec<RemoteCommand> {
         std::mem::take(&mut self.commands().1)
     }
 
-    /// Waits until there may be such ones.
-    pub async fn more_ran(&self) {
+    /// Waits until a command may have begun or ended.
+    pub async fn commands_changed(&self) {
         self.1.more.notified().await;
     }
 

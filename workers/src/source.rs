@@ -104,12 +104,15 @@ pub(crate) fn platform(api: MachineApi, spec: &Value) -> &str {
 }
 
 /// The zone of a machine's cloud. The Machine API's controllers write it as a label (machine-api-operator 951196122,
-/// `pkg/controller/machine/controller.go`, `MachineAZLabelName`), Cluster API has a field for it.
-pub(crate) fn zone<'a>(api: MachineApi, meta: &'a ObjectMeta, spec: &'a Value) -> Option<&'a str> {
+/// `pkg/controller/machine/controller.go`, `MachineAZLabelName`). Cluster API's v1beta2 says in the status where the machine
+/// is, and both of its versions in the spec where it was to be (cluster-api ae7ff047d,
+/// `api/core/v1beta2/machine_types.go`).
+pub(crate) fn zone<'a>(api: MachineApi, meta: &'a ObjectMeta, body: &'a Value) -> Option<&'a str> {
     let zone = match api {
         MachineApi::OpenShift => meta.labels.as_ref()?.get("machine.openshift.io/zone")?,
         MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
-            spec["failureDomain"].as_str()?
+            let of = |part: &str| body[part]["failureDomain"].as_str();
+            of("status").or_else(|| of("spec"))?
         }
         MachineApi::Host => return None,
     };

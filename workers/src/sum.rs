@@ -10,7 +10,7 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// The sum of all of `from` in lower-case hex digits, and its size in bytes.
 ///
 /// # Errors
-/// It cannot be read.
+/// `from` cannot be read.
 pub(crate) fn sum(mut from: impl Read) -> io::Result<(String, u64)> {
     let mut sum = Sha256::new();
     let mut size = 0;

@@ -9,6 +9,7 @@ use crate::{
 use backon::{ExponentialBuilder, Retryable};
 use dormer_proto::{
     id::{Attempt, TaskId},
+    lock::Locked as _,
     machine::Outcome,
     message::Failure,
     span::TraceId,
@@ -19,7 +20,7 @@ use std::{
     any::Any,
     collections::HashMap,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
@@ -108,7 +109,7 @@ pub async fn run<O: Orders, X: Execute>(
         let taken = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            taken = worker.take_into(&slots) => taken,
+            taken = worker.take_for_free_slots(&slots) => taken,
         };
         for claimed in taken {
             // Only this task takes slots, so at least as many are free as orders came; and the semaphore is never
@@ -160,17 +161,19 @@ enum OrderAction {
 
 impl<O: Orders, X: Execute> Worker<O, X> {
     fn running(&self) -> MutexGuard<'_, HashMap<TaskId, RunningOrder>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.locked()
     }
 
     /// Waits for a free slot, then for orders, at most as many as there are free slots.
-    async fn take_into(&self, slots: &Semaphore) -> Vec<Claimed<O::Claim>> {
+    async fn take_for_free_slots(&self, slots: &Semaphore) -> Vec<Claimed<O::Claim>> {
         drop(slots.acquire().await);
         let free = slots.available_permits();
         let take = || self.orders.take(free);
-        let taken = take.retry(patience()).notify(|error: &PortError, wait| {
-            tracing::warn!(%error, ?wait, "orders cannot be taken");
-        });
+        let taken = take
+            .retry(retry_without_end())
+            .notify(|error: &PortError, wait| {
+                tracing::warn!(%error, ?wait, "orders cannot be taken");
+            });
         // The retries have no end, so there is no last error; an empty answer only asks again.
         taken.await.unwrap_or_default()
     }
@@ -183,11 +186,11 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             "attempt", task = %order.task, attempt = order.attempt.0, name, trace = %trace
         );
         async {
-            match self.enter(&order) {
+            match self.admit(&order) {
                 OrderAction::Repeat => tracing::debug!("the order came twice"),
                 OrderAction::Old => self.report(&claim, &order, Err(superseded())).await,
                 OrderAction::Execute(newer) => {
-                    let _running = Leaving {
+                    let _running = RunningGuard {
                         worker: self,
                         order: &order,
                     };
@@ -199,7 +202,8 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         .await;
     }
 
-    fn enter(&self, order: &Order) -> OrderAction {
+    /// Notes the attempt as running, unless it runs already or a newer one does.
+    fn admit(&self, order: &Order) -> OrderAction {
         let mut running = self.running();
         if let Some(found) = running.get(&order.task) {
             if found.attempt == order.attempt {
@@ -228,7 +232,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
                 .scope(self.execute(order, &progress, newer))
                 .await;
             attempting.ended(&result);
-            self.show(&progress).await;
+            self.show_new_commands(&progress).await;
             match &result {
                 Ok(_) => tracing::debug!("done"),
                 Err(failure) => {
@@ -241,20 +245,21 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             biased;
             () = work => {}
             () = self.run_heartbeat(claim, order, &progress) => {}
-            () = self.run_progress_report(&progress) => {}
+            () = self.show_commands(&progress) => {}
         }
     }
 
-    async fn run_progress_report(&self, progress: &Progress) {
+    /// Shows remote commands to people as they begin and end, for as long as it is awaited.
+    async fn show_commands(&self, progress: &Progress) {
         loop {
-            progress.more_ran().await;
-            self.show(progress).await;
+            progress.commands_changed().await;
+            self.show_new_commands(progress).await;
         }
     }
 
     /// Shows people the remote commands that have begun or ended.
-    async fn show(&self, progress: &Progress) {
-        for mut command in progress.take_ran() {
+    async fn show_new_commands(&self, progress: &Progress) {
+        for mut command in progress.take_commands() {
             command.worker.clone_from(&self.options.name);
             self.orders.show(command).await;
         }
@@ -317,22 +322,24 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             by: order.body.reporter(),
             result,
         };
-        let tell = || self.orders.report(claim, report.clone());
-        let notified = tell.retry(patience()).notify(|error: &PortError, wait| {
-            tracing::warn!(%error, ?wait, "the report is not receipted");
-        });
-        // The patience has no end, so there is no last error.
+        let send = || self.orders.report(claim, report.clone());
+        let notified = send
+            .retry(retry_without_end())
+            .notify(|error: &PortError, wait| {
+                tracing::warn!(%error, ?wait, "the report is not receipted");
+            });
+        // The retries have no end, so there is no last error.
         let _ = notified.await;
     }
 }
 
 /// Removes an attempt from the running ones, also when its future is dropped at an await.
-struct Leaving<'a, O: Orders, X: Execute> {
+struct RunningGuard<'a, O: Orders, X: Execute> {
     worker: &'a Worker<O, X>,
     order: &'a Order,
 }
 
-impl<O: Orders, X: Execute> Drop for Leaving<'_, O, X> {
+impl<O: Orders, X: Execute> Drop for RunningGuard<'_, O, X> {
     fn drop(&mut self) {
         let mut running = self.worker.running();
         let ours = running
@@ -354,7 +361,7 @@ async fn until_stuck(progress: &Progress, max: Duration) {
     }
 }
 
-fn patience() -> ExponentialBuilder {
+fn retry_without_end() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(200))
         .with_max_delay(PORT_PAUSE_MAX)

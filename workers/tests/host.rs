@@ -30,7 +30,7 @@ async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
     };
     assert_eq!(facts.os_build, "10.0.20348");
     assert!(host_key.starts_with("ssh-"), "{host_key}");
-    // AWS calls its computers otherwise than they do themselves, and kubelets follow AWS.
+    // AWS gives its computers other names than they have themselves, and kubelets follow AWS.
     assert_eq!(node_name, "ip-10-0-0-9.ec2.internal");
     assert_ne!(node_name, facts.hostname);
     assert_eq!(

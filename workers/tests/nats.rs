@@ -4,18 +4,19 @@ use async_nats::{
     HeaderMap,
     jetstream::{
         self,
-        consumer::pull,
+        consumer::{AckPolicy, pull, push},
         stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
     },
 };
-use dormer_nats::signing::{Keys, Signed, make};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use dormer_nats::signing::{Keys, SIGNATURE_HEADER, Signed, make};
 use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{HostRef, Outcome, Task},
     message::{
-        Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, ReportReceipt,
-        Reporter, Version,
+        Failure, Inbound, InboxMessage, NodeSettings, ObjectRef, Observation, ReceiptStatus,
+        ReportReceipt, Reporter, Version,
     },
     subject::{
         APPROVALS, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
@@ -35,13 +36,14 @@ use dormer_workers::{
     worker,
 };
 use futures::StreamExt;
+use rcgen::{KeyPair, SigningKey as _};
 use std::{
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -222,7 +224,7 @@ fn options(server: &NatsServer) -> Options {
 }
 
 fn keys(folder: &Path, name: &str) -> Arc<Keys> {
-    let roles = ["engine", "worker"];
+    let roles = ["engine", "worker", "approver"];
     let folder = folder.join(name);
     make(&folder, &roles, None).expect("keys");
     Arc::new(Keys::open(&folder, &roles, false).expect("keys"))
@@ -238,6 +240,45 @@ fn signature(keys: &Keys, incarnation: u64, subject: &str, body: &[u8]) -> Heade
     };
     keys.sign("engine", signed, &mut headers);
     headers
+}
+
+/// A stranger that may publish changes has the server send two of them to subjects of orders: 8 as the answer to a read,
+/// and 9 by a push consumer, which the server stores under the subject that it had. It delivers while a client listens.
+async fn sent_by_the_server(store: &Store) {
+    let change = async |seq: u64| {
+        let order = order("m", seq);
+        let subject = store.names.order("host", &order.task, order.attempt);
+        let body = envelope::encode(&order, SCHEMA).expect("an order").0;
+        let run = machine_run(&format!("of {seq}")).expect("a run");
+        let kept = store.names.change(&run);
+        store.put(kept.clone(), body).await;
+        (kept, subject)
+    };
+    let left = store.orders_left().await;
+    let (kept, subject) = change(8).await;
+    let changes = store.names.changes_stream();
+    let read = format!("$JS.API.DIRECT.GET.{changes}.{kept}");
+    let asked = store.client.publish_with_reply(read, subject, "".into());
+    asked.await.expect("asked");
+    let (kept, subject) = change(9).await;
+    let stream = store.js.get_stream(changes).await.expect("a stream");
+    let listening = store.client.subscribe(subject.clone()).await;
+    let _listening = listening.expect("a subscription");
+    let config = push::Config {
+        deliver_subject: subject,
+        filter_subject: kept.clone(),
+        ack_policy: AckPolicy::None,
+        ..push::Config::default()
+    };
+    stream.create_consumer(config).await.expect("a consumer");
+    await_condition("both to be stored", IN_TIME, || async {
+        store.orders_left().await == left + 2
+    })
+    .await;
+    let orders = store.js.get_stream(store.names.task_stream()).await;
+    let orders = orders.expect("a stream");
+    let found = orders.get_last_raw_message_by_subject(&kept).await;
+    found.expect("a message that no worker reads");
 }
 
 /// Seqs of the orders that a worker takes, of those that a stranger sends and of one true one, whose seq is the last.
@@ -285,6 +326,7 @@ async fn taken(
     let reply = request.reply.expect("a reply subject");
     let answered = store.client.publish(reply, request.payload).await;
     answered.expect("answered");
+    sent_by_the_server(&store).await;
     put(7, &|subject, body| signature(ours, 42, subject, body)).await;
 
     let options = Options {
@@ -310,7 +352,7 @@ async fn forged_orders_are_done_without_keys_and_refused_with_them() {
     let folder = test_dir("signed-orders");
     let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
     let without = taken(&open, None, &ours, &foreign).await;
-    assert_eq!(without, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(without, [1, 2, 3, 4, 5, 6, 8, 7]);
     let with = taken(&shut, Some(Arc::clone(&ours)), &ours, &foreign).await;
     assert_eq!(with, [7]);
 }
@@ -551,6 +593,141 @@ async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
         1,
         "it stays until its report is receipted"
     );
+}
+
+/// An approver's key signs heartbeats, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_for_nodes_come_from_workers_alone() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let folder = test_dir("signed-settings");
+    let options = Options {
+        keys: Some(keys(folder.path(), "a")),
+        ..options(&server)
+    };
+    let link = NatsLink::connect(&options).await.expect("a connection");
+    let beats = link.heartbeats().await.expect("heartbeats");
+    let mut beats = std::pin::pin!(beats);
+    let settings = |url: &str| NodeSettings {
+        api_url: url.into(),
+        cluster_dns: "172.30.0.10".into(),
+        cluster_domain: "cluster.local".into(),
+        service_cidr: "172.30.0.0/16".into(),
+        exporter: false,
+        cluster: "{}".into(),
+    };
+    for (role, url) in [(Reporter::Approver, "forged"), (Reporter::Worker, "true")] {
+        let orders = NatsOrders::open(Arc::clone(&link), "w", role).await;
+        let orders = orders.expect("orders");
+        let published = orders.publish_settings(&settings(url)).await;
+        published.expect("published");
+    }
+    let unsigned = envelope::encode(&settings("unsigned"), 0)
+        .expect("a message")
+        .0;
+    let subject = store.names.heartbeats();
+    let sent = store.client.publish(subject, unsigned.into()).await;
+    sent.expect("sent");
+    assert_eq!(
+        timeout(IN_TIME, beats.next()).await.expect("in time"),
+        Some(WorkerEvent::Settings(settings("true")))
+    );
+    let orders = NatsOrders::open(Arc::clone(&link), "w", Reporter::Worker).await;
+    let orders = orders.expect("orders");
+    let large = NodeSettings {
+        cluster: "x".repeat(2 << 20),
+        ..settings("large")
+    };
+    let refused = orders.publish_settings(&large).await;
+    let why = refused.expect_err("too large").to_string();
+    assert!(why.contains("1000000 are allowed"), "{why}");
+    orders
+        .publish_settings(&settings("next"))
+        .await
+        .expect("published");
+    assert_eq!(
+        timeout(IN_TIME, beats.next()).await.expect("in time"),
+        Some(WorkerEvent::Settings(settings("next")))
+    );
+}
+
+/// Headers with a signature of `role` that is `age_s` old, by the keys in a folder.
+fn aged(folder: &Path, role: &str, age_s: u64, subject: &str, body: &[u8]) -> HeaderMap {
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).expect("keys");
+    let pair = KeyPair::from_pem(&read(&format!("{role}.key"))).expect("a key");
+    let public = read("public.keys");
+    let line = public.lines().find(|line| line.starts_with(role));
+    let id = line.and_then(|it| it.split_whitespace().nth(1));
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let at = u64::try_from(since.expect("a clock").as_millis()).expect("a time") - age_s * 1_000;
+    let mut bytes = b"dormer message 2\0".to_vec();
+    for number in [at, 42, subject.len() as u64] {
+        bytes.extend(number.to_be_bytes());
+    }
+    bytes.extend(subject.as_bytes());
+    bytes.extend(body);
+    let signature = BASE64.encode(pair.sign(&bytes).expect("a signature"));
+    let mut headers = HeaderMap::new();
+    let value = format!("2.{at}.{}.{signature}", id.expect("an id"));
+    headers.insert(SIGNATURE_HEADER, value.as_str());
+    headers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_another_role_or_an_earlier_hour_count_without_keys_only() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let folder = test_dir("forged-settings");
+    let roles = ["engine", "worker", "approver", "watcher", "console"];
+    let folder = folder.path().join("keys");
+    make(&folder, &roles, None).expect("keys");
+    let keys = Keys::open(&folder, &["console"], false).expect("keys");
+    let settings = |url: &str| NodeSettings {
+        api_url: url.into(),
+        cluster_dns: "172.30.0.10".into(),
+        cluster_domain: "cluster.local".into(),
+        service_cidr: "172.30.0.0/16".into(),
+        exporter: false,
+        cluster: "{}".into(),
+    };
+    let sent = [
+        (None, 0, "unsigned"),
+        (Some("engine"), 0, "an engine's"),
+        (Some("approver"), 0, "an approver's"),
+        (Some("watcher"), 0, "a watcher's"),
+        (Some("console"), 0, "a console's"),
+        (Some("worker"), 362, "an old one"),
+        // The age and the difference of two clocks are five minutes and one.
+        (Some("worker"), 350, "an earlier one"),
+        (Some("worker"), 0, "the true one"),
+    ];
+    for (defence, from) in [(None, 0), (Some(Arc::new(keys)), 6)] {
+        let options = Options {
+            keys: defence,
+            ..options(&server)
+        };
+        let link = NatsLink::connect(&options).await.expect("a connection");
+        let beats = link.heartbeats().await.expect("heartbeats");
+        let mut beats = std::pin::pin!(beats);
+        // An answer comes after the server has read the subscription.
+        let facts = NatsFacts::new(Arc::clone(&link));
+        facts.begin().await.expect("an answer");
+        for (role, age_s, url) in sent {
+            let subject = store.names.heartbeats();
+            let body = envelope::encode(&settings(url), 0).expect("a message").0;
+            let headers = role.map_or_else(HeaderMap::new, |role| {
+                aged(&folder, role, age_s, &subject, &body)
+            });
+            let sent = store
+                .client
+                .publish_with_headers(subject, headers, body.into());
+            sent.await.expect("sent");
+        }
+        for (_, _, url) in &sent[from..] {
+            let event = timeout(IN_TIME, beats.next()).await.expect("in time");
+            assert_eq!(event, Some(WorkerEvent::Settings(settings(url))));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,7 @@
 //! The worker's SSH and SFTP against OpenSSH's own sshd, and against servers that mean harm.
 
+#[path = "sshd/agent.rs"]
+mod agent;
 #[path = "sshd/bench.rs"]
 mod bench;
 #[path = "sshd/blackhole.rs"]

@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod bench;
+mod noticed;
 mod sources;
 
 use self::{
@@ -371,7 +372,7 @@ fn windows_pool(spec: serde_json::Value) -> serde_json::Value {
         "metadata": {"name": "windows", "namespace": "dormer"}, "spec": spec})
 }
 
-/// Why nothing is granted, as the rollout is told.
+/// Why nothing is granted, as the rollout receives it.
 fn held(state: &KnownFacts) -> Option<String> {
     pool(state).and_then(|pool| pool.held)
 }
@@ -480,7 +481,7 @@ fn wmco_leads(world: &World, name: &str, pod: &str) {
     world.create(lock).expect("a lock");
 }
 
-/// What the rollout, and this machine, are told of another operator.
+/// Knowledge about another operator that the rollout and this machine receive.
 fn neighbours(state: &KnownFacts, uid: &str) -> (OtherOperator, OtherOperator) {
     let machine = state
         .facts(&run_of(uid))
@@ -573,7 +574,7 @@ async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list
     bench.stop().await;
 }
 
-/// What upgrades wait for, as the rollout is told.
+/// What upgrades wait for, as the rollout receives it.
 fn waits(state: &KnownFacts) -> String {
     let pool = pool(state);
     let texts = pool.map(|pool| [pool.waits, pool.waits_cure].map(Option::unwrap_or_default));

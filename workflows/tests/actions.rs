@@ -22,6 +22,7 @@ fn change() -> Change {
         differs: vec!["service kubelet".into()],
         repair: false,
         anew: false,
+        asked: false,
     }
 }
 
@@ -79,7 +80,7 @@ fn story_in(phase: Phase, paused: Option<String>, lease: Lease) -> Story {
     let known = std::mem::take(&mut story.state);
     story.state = State {
         phase,
-        halt: paused.clone().map(|by| Halt::Paused { by }),
+        halt: paused.clone().map(|by| Halt::Paused { by, who: None }),
         paused,
         lease,
         machine: Some(machine()),

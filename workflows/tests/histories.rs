@@ -34,14 +34,14 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
         ..run.clone()
     };
     // Expected content of a certificate request, the lease of a tear-down or reboot, whether a Machine is deleted after its
-    // drain, and whether a comparison renews what ends: earlier builds gave the worker less.
+    // drain, the limit of a drain, and whether a comparison renews what ends: earlier builds gave the worker less.
     for task in &mut run.tasks {
         // Memory for a task that runs out of time: earlier builds had none.
         task.last = None;
         match &mut task.body {
             Task::ApproveCsr { expect, .. } => *expect = CsrExpectation::default(),
             Task::TearDown { guard, .. } => guard.token = None,
-            Task::Evict { guard, .. } => guard.deletes = false,
+            Task::Evict { guard, .. } => (guard.deletes, guard.drain_ms) = (false, None),
             Task::Reboot { token, .. } => *token = None,
             Task::Plan { renew, .. } => *renew = false,
             _ => {}

@@ -109,6 +109,7 @@ fn what_fails_for_half_an_hour_fails_the_join_with_its_own_code() {
         (CheckName::PodToPod, "NoPodToPod"),
         (CheckName::NodePort, "NoNodePort"),
         (CheckName::Outbound, "NoOutbound"),
+        (CheckName::Exec, "NoExec"),
     ] {
         let mut story = soaked(checked());
         story.done("mark-node", all_but(name, CheckResult::Failed));

@@ -5,6 +5,7 @@ use crate::common::{
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
+    held_by::HeldBy,
     id::LeaseToken,
     machine::{
         Blocker, ChangeClass, FenceRefusal, Guard, MachineFact, NodeFact, Outcome, Signal, Task,
@@ -12,7 +13,7 @@ use dormer_proto::{
     phase::MachinePhase,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Halt, Lease, Timer};
+use dormer_workflows::machine::{Halt, Lease, Phase, Timer};
 
 const OPENED: Outcome = Outcome::FenceOpened {
     was_cordoned: false,
@@ -144,6 +145,7 @@ fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
         why: "its node does not answer".into(),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: Vec::new(),
     };
     story.done(
         "evict",
@@ -209,6 +211,55 @@ fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
     }
 }
 
+/// The watcher's facts are old: they say neither that the pool is stopped nor that there is a newer token.
+#[test]
+fn a_lease_is_not_asked_for_at_once_after_a_refusal_that_no_fact_explains() {
+    for why in [FenceRefusal::Stopped, FenceRefusal::Superseded] {
+        let mut story = at("open-fence");
+        story
+            .done("open-fence", refused(why))
+            .done("close-fence", Outcome::FenceClosed);
+        assert_eq!(story.state.phase, Phase::Serving, "{why:?}");
+        assert!(story.names().is_empty(), "{why:?}: {:?}", story.names());
+        story.feed("ten minutes later", Input::Fired(Timer::Drift));
+        assert_eq!(story.names(), ["plan"], "{why:?}");
+
+        // A fact about the pool may be the reason.
+        let mut story = at("open-fence");
+        story
+            .done("open-fence", refused(why))
+            .done("close-fence", Outcome::FenceClosed)
+            .feed("the pool is changed", pool_is(wanting("v3")));
+        assert_eq!(story.names(), ["plan"], "{why:?}");
+    }
+}
+
+/// A live read finds a Node Ready that is not, by the facts of a watcher that is an hour late.
+#[test]
+fn a_node_that_serves_after_all_may_not_go_over_the_limit_before_it_is_down_for_long() {
+    let mut story = Story::joined(wanting("v1"));
+    let not_ready = NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    story
+        .feed("its Node falls silent", node_is(not_ready))
+        .later_ms(10 * 60_000)
+        .wants_v2(ChangeClass::Drain);
+    assert!(story.state.report().repair, "{}", story.text);
+    story
+        .granted(7, true)
+        .done("open-fence", refused(FenceRefusal::NodeServes))
+        .done("close-fence", Outcome::FenceClosed)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(story.state.phase, Phase::LeaseWait(_)));
+    assert!(!story.state.report().repair, "{}", story.text);
+    story
+        .later_ms(10 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Deadline));
+    assert!(story.state.report().repair, "{}", story.text);
+}
+
 /// `dormer recreate` overrides the cordon of another client; an upgrade does not.
 #[test]
 fn a_person_who_asks_for_a_cordoned_machine_gets_it() {
@@ -270,15 +321,19 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
             story
                 .done(step, refused(why))
                 .done("close-fence", Outcome::FenceClosed);
-            let by = "dormer: the cluster says so".to_owned();
-            assert_eq!(story.state.halt, Some(Halt::Held { by }), "{step}: {why:?}");
+            let held = Halt::Held {
+                by: "dormer: the cluster says so".to_owned(),
+                holder: Some(HeldBy::Dormer),
+                who: None,
+            };
+            assert_eq!(story.state.halt, Some(held), "{step}: {why:?}");
             assert_eq!(story.state.hold_cause(), Some(why), "{step}");
             assert_eq!(story.names(), [""; 0], "{step}: nothing new is begun");
         }
     }
 }
 
-/// Cluster API's controllers are paused in mid-drain: the Node is given back, and the upgrade goes on by itself.
+/// Cluster API's controllers are paused in mid-drain: the Node is given back, and the upgrade continues by itself.
 #[test]
 fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
     let held = |step: &str, why: FenceRefusal| {

@@ -1,13 +1,16 @@
 //! A run that ended although its machine is there: it begins anew by the Machine's own fact, or by a person's reset.
 
 use crate::common::{
-    Story, evicted, in_place, machine, machine_gone, node, planned, pool_is, wanting,
+    Story, carrying, evicted, in_place, machine, machine_gone, node, node_is, planned, pool_is,
+    wanting,
 };
 use dormer_engine_core::{
-    Command, InboxMessageOf, Now, Record, Run, Transition, Verdict, Workflow, replay_record,
+    Command, Decision, InboxMessageOf, Now, Record, Run, Transition, Verdict, Workflow,
+    replay_record,
 };
 use dormer_proto::{
     envelope,
+    held_by::HeldBy,
     id::{Epoch, Incarnation, LeaseToken, Seq, Timestamp},
     machine::{self, ChangeClass, MachineFact, NodeFact, Outcome, Signal, Task},
     message::{Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, Request, Version},
@@ -15,7 +18,7 @@ use dormer_proto::{
 };
 use dormer_workflows::{
     Dormer, State,
-    machine::{Machine, Phase},
+    machine::{Machine, Phase, RequestProgress, State as MachineState},
 };
 
 const OURS: Incarnation = Incarnation(3);
@@ -92,6 +95,15 @@ impl Life {
         &mut self,
         body: Inbound<Fact, dormer_proto::machine::Outcome, work::Signal>,
     ) -> Verdict {
+        self.offer_with(body, None)
+    }
+
+    /// Offers a message. `then`: for a reset, the state of the record that it names.
+    fn offer_with(
+        &mut self,
+        body: Inbound<Fact, dormer_proto::machine::Outcome, work::Signal>,
+        then: Option<State>,
+    ) -> Verdict {
         self.at += 1_000;
         let at = Timestamp(self.at);
         let message: InboxMessageOf<Dormer> = InboxMessage {
@@ -103,13 +115,12 @@ impl Life {
             Some(run) => Transition::of(run.clone(), at),
             None => Transition::begin(at, OURS, &message).unwrap(),
         };
-        let offer = transition.offer(OURS, message);
+        let offer = transition.offer(OURS, message, then);
         self.store(transition);
         offer.verdict
     }
 
     fn reset(&mut self, id: &str, to: State) -> Verdict {
-        self.at += 1_000;
         let request = Request {
             id: id.into(),
             who: "ada".into(),
@@ -117,10 +128,7 @@ impl Life {
             against: Seq(0),
             ask: Ask::Reset { to: Seq(1) },
         };
-        let mut transition = Transition::of(self.run.clone().expect("a run"), Timestamp(self.at));
-        let verdict = transition.offer_reset(request, Some(to)).verdict;
-        self.store(transition);
-        verdict
+        self.offer_with(Inbound::Requested(request), Some(to))
     }
 
     fn store(&mut self, transition: Transition<Dormer>) {
@@ -148,6 +156,17 @@ impl Life {
     fn phase(&self) -> &Phase {
         &self.state().phase
     }
+}
+
+/// A person's reset of a machine to the state of an earlier record.
+fn reset(then: MachineState, current: &MachineState) -> Decision<Machine> {
+    let run = work::machine_run("uid-a").unwrap();
+    let now = Now {
+        run: &run,
+        seq: Seq(90),
+        at: Timestamp(90),
+    };
+    Machine::reset(now, then, current)
 }
 
 fn machine_fact(fact: MachineFact) -> Fact {
@@ -269,27 +288,89 @@ fn it_keeps_its_hosts_key_its_highest_token_and_a_persons_pause_and_hold() {
     assert_eq!(state.machine, None, "what it knew of the cluster is old");
 }
 
+/// The texts are alike: only what was noted beside them says whose the hold is.
+#[test]
+fn it_keeps_the_hold_of_a_person_named_dormer() {
+    let mut story = Story::joined(wanting("v1"));
+    story.says("dormer", "a new disk", Signal::Hold);
+    let kept = story.state.kept_by_people();
+    assert!(kept.is_some(), "{}", story.text);
+    story.feed("its Machine is gone", machine_gone());
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Machine".into(),
+        uid: "uid-a".into(),
+    };
+    let state = Machine::reopen(&story.state, &object, &machine_fact(machine())).unwrap();
+    assert_eq!(state.held_by, Some(HeldBy::Person));
+    assert_eq!(state.kept_by_people(), kept);
+}
+
 /// A hold is the present one after a reset, and so is whose it is: dormer's own for a pause of the machine's controllers
 /// ends by itself, a person's never.
 #[test]
 fn a_reset_keeps_whose_hold_it_is() {
     for (own_then, own_now) in [(true, false), (false, true)] {
-        let mut then = Story::joined(wanting("v1")).state;
-        then.held = own_then.then(|| "dormer: paused".to_owned());
-        then.held_for_pause = own_then;
-        let mut current = then.clone();
-        current.held = Some("whose?".into());
-        current.held_for_pause = own_now;
-        let run = work::machine_run("uid-a").unwrap();
-        let now = Now {
-            run: &run,
-            seq: Seq(90),
-            at: Timestamp(90),
+        let holder = |own: bool| match own {
+            true => HeldBy::Dormer,
+            false => HeldBy::Person,
         };
-        let state = Machine::reset(now, then, &current).state;
-        assert_eq!(state.held.as_deref(), Some("whose?"));
+        let mut then = Story::joined(wanting("v1")).state;
+        then.held = Some("dormer: paused".to_owned());
+        then.held_by = Some(holder(own_then));
+        then.held_for_pause = own_then;
+        then.halted_since = Some(Timestamp(1));
+        let mut current = then.clone();
+        current.held = Some("dormer: whose?".into());
+        current.held_by = Some(holder(own_now));
+        current.held_for_pause = own_now;
+        current.halted_since = Some(Timestamp(80));
+        let state = reset(then, &current).state;
+        assert_eq!(state.held.as_deref(), Some("dormer: whose?"));
+        assert_eq!(state.held_by, Some(holder(own_now)));
         assert_eq!(state.held_for_pause, own_now);
+        assert_eq!(state.kept_by_people().is_some(), !own_now);
+        assert_eq!(state.halted_since, Some(Timestamp(80)));
     }
+}
+
+/// A request overrides the cordon that its author knew. One that a reset brings back knows no cordon of today.
+#[test]
+fn a_request_that_a_reset_brings_back_overrides_no_cordon() {
+    let cordoned = |cordoned: bool| {
+        node_is(NodeFact {
+            cordoned,
+            ..carrying("v1")
+        })
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .feed("a person cordons it", cordoned(true))
+        .person(Signal::Recreate);
+    let asked = story.state.clone();
+    assert!(asked.asked_over_cordon(), "{}", story.text);
+    // The same request is still the present one.
+    assert!(reset(asked.clone(), &asked).state.asked_over_cordon());
+    // The cordon that it overrode has ended, and another person's came.
+    story.feed("it is uncordoned", cordoned(false));
+    story.later_ms(3_600_000);
+    story.feed("bob cordons it", cordoned(true));
+    let state = reset(asked.clone(), &story.state).state;
+    assert!(state.leased_request.is_some());
+    assert!(!state.asked_over_cordon() && state.cordoned_by_others());
+    // It has ended, and the Node is bob's.
+    story.person(Signal::Hold);
+    assert_eq!(story.state.leased_request, None, "{}", story.text);
+    let state = reset(asked.clone(), &story.state).state;
+    assert!(state.leased_request.is_some(), "it is asked for again");
+    assert!(!state.asked_over_cordon() && state.cordoned_by_others());
+    // As a build recorded it that noted no time: it would override every cordon.
+    let mut older = asked;
+    older.request_progress = RequestProgress::default();
+    let state = reset(older.clone(), &story.state).state;
+    assert_eq!(state.leased_request, None);
+    let again = reset(older.clone(), &older).state;
+    assert!(again.leased_request.is_some(), "it is the present one");
 }
 
 /// Half a tear-down is finished. The host was probed instead, and no certificate of its Node was ever approved.
@@ -316,13 +397,7 @@ fn a_reset_in_the_middle_of_a_tear_down_finishes_it() {
     for phase in [Phase::TearingDown, failed(Phase::TearingDown)] {
         let mut current = story.state.clone();
         current.phase = phase;
-        let run = work::machine_run("uid-a").unwrap();
-        let now = Now {
-            run: &run,
-            seq: Seq(90),
-            at: Timestamp(90),
-        };
-        let decision = Machine::reset(now, then.clone(), &current);
+        let decision = reset(then.clone(), &current);
         assert_eq!(decision.state.phase, Phase::TearingDown);
         let tears_down = decision
             .commands

@@ -4,6 +4,7 @@ mod approval;
 mod before_service;
 mod bring_up;
 mod certificates;
+mod clocks;
 mod drain;
 mod halts;
 mod other_operators;
@@ -11,7 +12,9 @@ mod own_trouble;
 mod reboots;
 mod repairs;
 mod resets;
+mod restored_store;
 mod serving;
+mod tokens;
 mod versions;
 
 use crate::common::{

@@ -30,6 +30,7 @@ fn change() -> Change {
         differs: vec!["service kubelet".into()],
         repair: false,
         anew: false,
+        asked: false,
     }
 }
 
@@ -493,6 +494,10 @@ fn the_phases_are_as_committed() {
         }
         let flags = [
             flag(row.disturbs, "disturbs a node"),
+            flag(
+                row.after_drain,
+                "drains a node under the lease first if pods may run there",
+            ),
             flag(row.leaves, "leaves"),
             flag(row.even_paused, "begins even when paused"),
         ];

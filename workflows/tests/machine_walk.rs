@@ -11,7 +11,7 @@ use dormer_engine_core::{Command, Input};
 use dormer_proto::{
     checks::{CheckResult, NodeCheck},
     id::LeaseToken,
-    machine::{ChangeClass, FenceRefusal, Outcome, Signal, Task},
+    machine::{ChangeClass, FenceRefusal, Outcome, Section, Signal, Task},
     message::Failure,
     pool::{Approval, PoolSettings},
     work,
@@ -89,12 +89,96 @@ fn broken(
         if change.how == ChangeStrategy::Recreate && after.owner().is_none() {
             return Some("a Machine is to be deleted that nobody replaces");
         }
-        if after.barred().is_some() {
+        if after.change_refusal().is_some() {
             return Some("a change begins that is not allowed");
         }
     }
     let stays = !after.phase.leaving() && !matches!(after.phase, Phase::Failed { .. });
     (before.phase.leaving() && stays).then_some("a machine that leaves comes back")
+}
+
+/// Pods on the Node of a machine that holds the lease, as a person would follow them.
+#[derive(Default)]
+struct Pods {
+    /// They may have come since the Node was drained.
+    came: bool,
+    /// No kubelet runs: the host was torn down, and is not set up again.
+    stopped: bool,
+}
+
+impl Pods {
+    /// One step, from `before` to `after`. What is wrong with it?
+    fn broken(
+        &mut self,
+        before: &State,
+        after: &State,
+        input: &In,
+        commands: &[Command<Machine>],
+    ) -> Option<&'static str> {
+        let held = after.lease.token();
+        if held.is_none() || before.lease.token() != held {
+            *self = Self::default();
+        }
+        let drains = |state: &State| matches!(state.phase, Phase::Opening(_) | Phase::Evicting(..));
+        let drained = matches!(
+            after.phase,
+            Phase::TearingDown | Phase::Deleting | Phase::Drained
+        );
+        match input {
+            Input::Finished {
+                outcome: Outcome::TornDown,
+                ..
+            } if before.phase == Phase::TearingDown => {
+                (self.came, self.stopped) = (false, true);
+            }
+            Input::Finished {
+                outcome:
+                    Outcome::Converged {
+                        section: Section::Host,
+                        reboot: false,
+                        ..
+                    },
+                ..
+            } => self.stopped = false,
+            Input::Exhausted {
+                task: Task::Converge { .. },
+                ..
+            } => self.stopped = false,
+            Input::Finished { .. } | Input::Fired(_) if drains(before) && drained => {
+                self.came = false;
+            }
+            _ => {}
+        }
+        let uid = |state: &State| state.node.as_ref().map(|node| node.uid.clone());
+        let cordoned = |state: &State| state.node.as_ref().is_some_and(|node| node.cordoned);
+        let schedulable = after.node.is_some() && !cordoned(after);
+        self.came |=
+            held.is_some() && schedulable && (cordoned(before) || uid(before) != uid(after));
+        let is_ready = |state: &State| state.node.as_ref().is_some_and(|node| node.ready);
+        let ready = is_ready(after);
+        self.stopped &= is_ready(before) || !ready;
+        let restarts = after.under_lease == Some(ChangeStrategy::Restart);
+        let up = held.is_some() && ready && !self.stopped && !after.phase.leaving();
+        // A change that disturbs no pod is applied by a host that serves.
+        let up = up && !after.phase.joined();
+        for task in asked(commands).filter(|_| up) {
+            let wrong = match task {
+                Task::Converge {
+                    section: Section::Host,
+                    ..
+                } => self.came && !restarts,
+                Task::Reboot { .. } => self.came || restarts,
+                Task::TearDown { guard, .. } | Task::DeleteMachine { guard, .. } => {
+                    self.came && !guard.anew
+                }
+                _ => false,
+            };
+            if wrong {
+                return Some("a node is changed under pods that came since its drain");
+            }
+        }
+        None
+    }
 }
 
 /// What a worker may say of a task.
@@ -217,6 +301,7 @@ fn the_laws_of_a_machine_hold_in_every_order() {
             _ => Story::joined(wanting("v1")),
         };
         let mut way = Vec::new();
+        let mut pods = Pods::default();
         for step in 0..STEPS {
             // What a machine waits for comes more often than anything else.
             let open = story.open.len();
@@ -232,9 +317,10 @@ fn the_laws_of_a_machine_hold_in_every_order() {
             };
             let before = story.state.clone();
             way.push(name.clone());
-            let commands = story.later_ms(60_000).quietly(input);
+            let commands = story.later_ms(60_000).quietly(input.clone());
             phases.insert(story.state.phase.id());
             let wrong = broken(&before, &story.state, &name, &commands);
+            let wrong = wrong.or_else(|| pods.broken(&before, &story.state, &input, &commands));
             assert_eq!(wrong, None, "seed {seed}: {way:?}: {commands:?}");
             // A holder of the lease returns it in the end.
             let lost = before.lease.token().is_some() && story.state.lease.token().is_none();

@@ -2,11 +2,12 @@
 //! failures in the middle of a change under the lease.
 
 use crate::common::{
-    In, Story, carrying, converged, evicted, in_place, machine, machine_is, node_is, planned,
-    pool_is, probed, ready, wanting,
+    In, Story, carrying, converged, evicted, in_place, machine, machine_is, node_gone, node_is,
+    owes, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
+    checks::{CheckResult, NodeCheck},
     id::{Seq, Timestamp},
     machine::{
         ChangeClass, FenceRefusal, Guard, MachineApi, MachineFact, MachineRef, NodeFact, Outcome,
@@ -15,8 +16,10 @@ use dormer_proto::{
     message::Failure,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Lease, Machine, Phase, RequestProgress, Timer};
+use dormer_workflows::machine::{Lease, Machine, Phase, RequestProgress, State, Timer};
 use expect_test::expect_file;
+
+mod torn_down;
 
 const OPENED: Outcome = Outcome::FenceOpened {
     was_cordoned: false,
@@ -252,6 +255,25 @@ fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     assert!(!guard(&story, "tear-down").anew);
     story.feed("its kubelet is stopped", silent());
     assert!(!guard(&story, "tear-down").anew);
+}
+
+/// Nothing cordons the Node again: once its kubelet is set up and Ready, pods come, and a reboot ends them.
+#[test]
+fn an_uncordon_during_a_tear_down_is_known_after_it() {
+    let mut story = tearing_down();
+    let silent_and_schedulable = NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    story
+        .feed("an admin uncordons it", node_is(silent_and_schedulable))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed());
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+    story
+        .feed("its kubelet is back, and pods come", uncordoned())
+        .done("converge-host", owes("boot-1", &["feature:Containers"]));
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
 }
 
 /// A pod may hold a drain for days. After a rollback to what the machine carries, nothing is left to do.
@@ -664,4 +686,412 @@ fn a_reset_to_a_drain_cordons_first() {
         _ => None,
     });
     assert_eq!(asked, Some("open-fence"));
+}
+
+/// The state and the tasks of a run after a person has reset it to `then`.
+fn reset(story: &mut Story, then: State) {
+    let run = dormer_proto::work::machine_run("uid-a").unwrap();
+    let now = Now {
+        run: &run,
+        seq: Seq(99),
+        at: Timestamp(story.at),
+    };
+    let decision = Machine::reset(now, then, &story.state);
+    story.state = decision.state;
+    let tasks = decision.commands.iter();
+    let tasks = tasks.filter_map(|command| match command {
+        Command::Run(task, _) => Some(task.clone()),
+        _ => None,
+    });
+    story.open = tasks.collect();
+}
+
+/// The Node was uncordoned after that record, and is cordoned and drained again: its pods of the meantime are on it.
+#[test]
+fn a_reset_to_what_follows_a_drain_skips_no_drain() {
+    let refused = || Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "the Node win-a was uncordoned".into(),
+    };
+    let drained_again = |story: &mut Story, task: &str| {
+        story
+            .done(task, refused())
+            .done("open-fence", OPENED)
+            .feed("the Node is cordoned", cordoned());
+        assert_eq!(story.names(), ["evict"], "{}", story.text);
+    };
+    let mut story = tearing_down();
+    let then = story.state.clone();
+    drained_again(&mut story, "tear-down");
+    reset(&mut story, then);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(2, 0));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    // Its kubelet is stopped: it is half torn down.
+    let mut story = tearing_down();
+    let then = story.state.clone();
+    story.feed("its kubelet is silent", silent());
+    reset(&mut story, then);
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    // The worker finds out whether the Node is Ready.
+    let mut story = deleting();
+    let then = story.state.clone();
+    drained_again(&mut story, "delete-machine");
+    reset(&mut story, then);
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    assert!(guard(&story, "delete-machine").anew);
+}
+
+/// The Node is cordoned again, and no fact says that it is Ready: the worker refuses the tear-down if it is.
+#[test]
+fn an_uncordon_after_a_tear_down_has_failed_reaches_the_worker() {
+    let mut story = tearing_down();
+    story
+        .given_up("tear-down", "AuthRejected")
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("it is cordoned, and silent for a moment", silent())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    assert!(guard(&story, "tear-down").anew);
+}
+
+/// An admin deletes the Node, and its kubelet registers again after a reboot: the new Node is schedulable.
+fn made_anew_node() -> In {
+    node_is(NodeFact {
+        uid: "uid-anew".into(),
+        ..carrying("v1")
+    })
+}
+
+#[test]
+fn a_node_that_is_deleted_and_comes_back_in_a_tear_down_reaches_the_worker() {
+    let mut story = tearing_down();
+    assert!(!guard(&story, "tear-down").anew);
+    story
+        .feed("an admin deletes the Node", node_gone())
+        .feed("its kubelet registers again", made_anew_node());
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    let guard = guard(&story, "tear-down");
+    assert!(guard.anew && guard.begun, "another order may have begun");
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "pods may have come".into(),
+    };
+    story.done("tear-down", refused);
+    assert_eq!(
+        story.names(),
+        ["open-fence"],
+        "it is drained: {}",
+        story.text
+    );
+}
+
+#[test]
+fn a_node_that_is_deleted_and_comes_back_stays_drained() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.state.phase, Phase::Drained, "{}", story.text);
+    story
+        .feed("an admin deletes the Node", node_gone())
+        .feed("its kubelet registers again", made_anew_node());
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+}
+
+/// Its Node came back between the search and the tear-down, and the watcher has not said so yet.
+#[test]
+fn a_repair_whose_node_came_back_unseen_is_given_back() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .feed("its Node is gone", node_gone())
+        .later_ms(10 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .done("find-node", Outcome::NodeAbsent);
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "the Node win-a is Ready".into(),
+    };
+    story.done("tear-down", refused);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    story.done("close-fence", Outcome::FenceClosed);
+    assert!(
+        story.names().is_empty(),
+        "it waits for facts: {}",
+        story.text
+    );
+}
+
+/// A machine in its repair: its Node was gone, and its new one is Ready and schedulable.
+fn repaired_until_it_soaks() -> Story {
+    let soaks = PoolSettings {
+        soak_ms: 60_000,
+        ..in_place("v1")
+    };
+    let mut story = Story::joined(soaks);
+    story
+        .feed("its Node is gone", node_gone())
+        .later_ms(10 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .done("find-node", Outcome::NodeAbsent)
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .feed("its kubelet registers", made_anew_node())
+        .done("converge-node", converged(Section::Node, false));
+    assert_eq!(story.state.phase, Phase::Soaking, "{}", story.text);
+    story
+}
+
+/// The Node of a repair is not cordoned, and pods come as soon as it is Ready.
+#[test]
+fn a_version_that_is_published_during_a_repair_does_not_disturb_the_new_node() {
+    let mut story = repaired_until_it_soaks();
+    story.feed("the pool wants v3", pool_is(in_place("v3")));
+    assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.lease, Lease::None, "{}", story.text);
+    assert_eq!(story.names(), ["plan"], "v3 takes the way of every change");
+    // Its services need the new address, and its pods are drained before they are set up again.
+    let mut story = repaired_until_it_soaks();
+    story.feed(
+        "the host has another address",
+        machine_is(MachineFact {
+            addresses: vec!["10.0.0.9".into()],
+            node: Some("win-a".into()),
+            ..machine()
+        }),
+    );
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+}
+
+/// What was published does not pass its checks, and the next version is to mend that.
+#[test]
+fn a_node_of_a_repair_that_fails_its_checks_is_drained_before_the_next_version() {
+    let fails = || Outcome::NodeChecked {
+        checks: vec![NodeCheck {
+            check: "certificate".into(),
+            result: CheckResult::Failed,
+            said: String::new(),
+        }],
+    };
+    let failing = || {
+        let mut story = repaired_until_it_soaks();
+        story.feed("the soak is over", Input::Fired(Timer::Soak));
+        story
+    };
+    let mut story = failing();
+    story
+        .done("mark-node", fails())
+        .feed("the pool wants v3", pool_is(in_place("v3")));
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    let mut story = failing();
+    story
+        .feed("the pool wants v3", pool_is(in_place("v3")))
+        .done("mark-node", fails());
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed());
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+    assert_eq!(story.state.target.version, "v3");
+}
+
+/// A machine whose new version failed its checks under the lease: its Node is Ready and cordoned.
+fn failed_under_the_lease() -> Story {
+    let mut story = tearing_down();
+    story
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .given_up("mark-node", "Forbidden");
+    assert!(matches!(story.state.phase, Phase::Failed { .. }));
+    story
+}
+
+/// The rollout has halted, and on the second day an admin needs the node.
+#[test]
+fn a_failed_machine_that_was_uncordoned_is_drained_before_it_is_changed() {
+    let mut story = failed_under_the_lease();
+    story
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("the pool wants v3", pool_is(in_place("v3")));
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    // Uncordoned and cordoned again, and NotReady for a moment: the pods of the meantime are still there.
+    let mut story = failed_under_the_lease();
+    story
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("and cordons it again", cordoned())
+        .feed("it is silent for a moment", silent())
+        .feed("the pool wants v3", pool_is(in_place("v3")));
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    // Still cordoned, it is empty.
+    let mut story = failed_under_the_lease();
+    story.feed("the pool wants v3", pool_is(in_place("v3")));
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+    // Its host is set up again from an address that is new.
+    let mut story = failed_under_the_lease();
+    story
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed(
+            "the host has another address",
+            machine_is(MachineFact {
+                addresses: vec!["10.0.0.9".into()],
+                node: Some("win-a".into()),
+                ..machine()
+            }),
+        );
+    assert_eq!(story.names(), ["mark-node"], "nothing is disturbed");
+}
+
+/// The change was planned without a drain, the reboot of its host failed, and its kubelet is up again.
+#[test]
+fn a_retried_reboot_of_a_node_that_serves_again_waits_for_a_drain() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .feed("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .feed(
+            "its kubelet is silent",
+            node_is(NodeFact {
+                ready: false,
+                ..carrying("v1")
+            }),
+        )
+        .later_ms(10 * 60_000)
+        .done("converge-host", owes("boot-1", &["feature:Containers"]))
+        .given_up("reboot", "AccessDenied")
+        .feed("it serves again", uncordoned())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    let Task::OpenFence { cordon, .. } = story.task("open-fence") else {
+        panic!("a fence")
+    };
+    assert!(cordon);
+    story.done("open-fence", OPENED);
+    assert_eq!(story.names(), ["evict"], "{}", story.text);
+}
+
+/// A kubelet's first Node is not Ready, and a host that reboots by itself makes no Node Ready for a while.
+#[test]
+fn an_uncordon_of_a_silent_node_in_a_tear_down_reaches_the_worker() {
+    let silent_and_schedulable = || {
+        node_is(NodeFact {
+            ready: false,
+            ..carrying("v1")
+        })
+    };
+    let mut story = tearing_down();
+    story
+        .feed("its kubelet is silent", silent())
+        .feed("an admin uncordons it", silent_and_schedulable())
+        .feed("it is Ready, and pods come", uncordoned())
+        .feed("the admin cordons it again", cordoned());
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    let asked = guard(&story, "tear-down");
+    assert!(asked.anew && asked.begun, "{asked:?}");
+    // The first order of a repair waits for the end of a pause.
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .feed("its Node is gone", node_gone())
+        .later_ms(10 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .person(Signal::Pause)
+        .done("find-node", Outcome::NodeAbsent)
+        .feed("its kubelet registers again", made_anew_node())
+        .feed(
+            "a person cordons it",
+            node_is(NodeFact {
+                uid: "uid-anew".into(),
+                cordoned: true,
+                ..carrying("v1")
+            }),
+        )
+        .person(Signal::Resume);
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    assert!(guard(&story, "tear-down").anew, "{}", story.text);
+}
+
+/// A drain that is under way is not skipped, whatever the facts say of the Node at that moment.
+#[test]
+fn a_reset_skips_no_drain_that_is_under_way() {
+    // A change without a drain, and a reboot that was not planned.
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .feed("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .granted(7, false)
+        .done("open-fence", OPENED);
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+    let then = story.state.clone();
+    story
+        .done("converge-host", owes("boot-1", &["feature:Containers"]))
+        .done("open-fence", OPENED)
+        .feed("the Node is cordoned", cordoned())
+        .done("evict", evicted(1, 3));
+    reset(&mut story, then);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    // Its kubelet is silent for a moment.
+    let mut story = tearing_down();
+    let then = story.state.clone();
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "the Node win-a was uncordoned".into(),
+    };
+    story
+        .done("tear-down", refused)
+        .done("open-fence", OPENED)
+        .feed("it is silent for a moment", silent());
+    reset(&mut story, then);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+}
+
+/// The pause keeps dormer from cordoning it again, and a person asks for another machine.
+#[test]
+fn a_drained_machine_that_was_uncordoned_in_a_pause_is_drained_before_it_is_replaced() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .feed("the Node is cordoned", cordoned())
+        .done("evict", evicted(1, 0))
+        .person(Signal::Pause)
+        .feed("an admin uncordons it, and pods come", uncordoned())
+        .feed("and cordons it again", cordoned())
+        .person(Signal::Recreate);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
 }

@@ -45,7 +45,7 @@ fn an_end_that_has_landed_and_was_never_reported_holds_nobody_back() {
     pool.ended("installed", Some(nobody));
     // The next full list.
     pool.settings(forward()).request("a");
-    assert_eq!(pool.state.unsettled(), None, "{}", pool.text);
+    assert_eq!(pool.state.rollback_not_in_settings(), None, "{}", pool.text);
 }
 
 /// Two people roll back to the same payload. The second request passed the API's check, and is taken after the first

@@ -1,12 +1,12 @@
 //! Model check of the lease in every order of events: the real rollout, machine runs, and workers that sleep between
-//! calls. dormer never takes more than one node away. A free slot with a waiter is granted. No slot is lost: when
+//! calls. dormer never takes more nodes away than `maxUnavailable`. A free slot with a waiter is granted. No slot is lost: when
 //! nothing more can happen, all slots have ended. Without closing the fence, the first rule does not hold.
 
 mod world;
 
 use dormer_testkit::long;
 use stateright::{Checker, HasDiscoveries, Model, Property};
-use world::{Blind, Close, Faults, Phase, World};
+use world::{Close, Faults, Phase, Withheld, World};
 
 const AWAY: &str = "never more away by our doing";
 const AT_REST: &str = "where nothing more happens, all has settled";
@@ -24,10 +24,12 @@ struct Lease {
     close: Close,
     /// Whether facts may be outdated on arrival.
     stale: bool,
+    /// The pool's `maxUnavailable`, in percent; `None`: it is 1.
+    share: Option<u8>,
     /// The pool's `maxRepairs`.
     max_repairs: Option<u32>,
     /// What is kept from the rollout.
-    blind: Blind,
+    withheld: Withheld,
     faults: Faults,
 }
 
@@ -41,7 +43,7 @@ enum Event {
     /// The watcher lists the owner and its Machines.
     Read,
     /// … and tells.
-    Feed,
+    Publish,
     /// A worker makes its next call.
     Wake(usize),
     /// A machine differs from what it should be, and asks for the lease.
@@ -73,7 +75,9 @@ enum Event {
     Abort(usize),
     Delete(usize),
     Shrink,
+    Grow,
     Fail(usize),
+    Overtake(usize),
     Outage(usize),
     Remove(usize),
     Ask(usize),
@@ -88,7 +92,7 @@ impl Lease {
             events.push(Event::Read);
         }
         if world.reading.is_some() {
-            events.push(Event::Feed);
+            events.push(Event::Publish);
         }
         let lacks = |set: &usize| world.live(*set) < world.replicas[*set];
         let lacking = (0..world.replicas.len()).filter(lacks);
@@ -153,6 +157,9 @@ impl Lease {
         if left.shrinks > 0 {
             events.push(Event::Shrink);
         }
+        if left.grows > 0 {
+            events.push(Event::Grow);
+        }
         if left.repeats > 0 {
             let fresh = |at: &usize| {
                 let worker = world.workers[*at];
@@ -170,6 +177,10 @@ impl Lease {
                 (
                     left.failures > 0 && lives && m.phase == Phase::Coming,
                     Event::Fail(at),
+                ),
+                (
+                    left.overtakes > 0 && lives && m.phase == Phase::Failed && !m.served,
+                    Event::Overtake(at),
                 ),
                 (
                     left.outages > 0 && lives && m.served && m.ready,
@@ -203,15 +214,20 @@ impl Model for Lease {
     fn init_states(&self) -> Vec<World> {
         let all = [self.replicas, self.others];
         let owners = if self.others == 0 { &all[..1] } else { &all };
-        let world = World::new(owners, self.upgrades, self.max_repairs, self.faults);
+        let world = World::new(
+            owners,
+            self.upgrades,
+            (self.share, self.max_repairs),
+            self.faults,
+        );
         vec![World {
-            blind: self.blind,
+            withheld: self.withheld,
             ..world
         }]
     }
 
     fn actions(&self, world: &World, events: &mut Vec<Event>) {
-        if world.wrong.is_none() {
+        if world.violation.is_none() {
             self.due(world, events);
             self.faults(world, events);
         }
@@ -225,10 +241,10 @@ impl Model for Lease {
             Event::Read => {
                 world.read();
                 if !self.stale {
-                    world.feed();
+                    world.publish();
                 }
             }
-            Event::Feed => world.feed(),
+            Event::Publish => world.publish(),
             Event::Wake(at) => world.wake(at, self.in_place, self.close),
             Event::Want(at) => world.wants(at),
             Event::Join(at) => world.joins(at),
@@ -266,6 +282,14 @@ impl Model for Lease {
                 world.faults.shrinks -= 1;
                 world.replicas[0] -= 1;
             }
+            Event::Grow => {
+                world.faults.grows -= 1;
+                world.grow();
+            }
+            Event::Overtake(at) => {
+                world.faults.overtakes -= 1;
+                world.wants(at);
+            }
             Event::Fail(at) => {
                 world.faults.failures -= 1;
                 world.fail(at, Phase::Failed);
@@ -288,11 +312,11 @@ impl Model for Lease {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(AWAY, |_: &Self, world: &World| world.wrong.is_none()),
+            Property::always(AWAY, |_: &Self, world: &World| world.violation.is_none()),
             Property::always(AT_REST, |lease: &Self, world: &World| {
                 let mut due = Vec::new();
                 lease.due(world, &mut due);
-                !due.is_empty() || world.wrong.is_some() || world.at_rest()
+                !due.is_empty() || world.violation.is_some() || world.at_rest()
             }),
             Property::sometimes("all machines are upgraded", |_: &Self, world: &World| {
                 world.at_rest() && world.machines.iter().all(|m| m.upgraded || !m.exists)
@@ -328,6 +352,8 @@ const CALM: Faults = Faults {
     deletions: 0,
     shrinks: 0,
     failures: 0,
+    overtakes: 0,
+    grows: 0,
     outages: 0,
     removals: 0,
     asks: 0,
@@ -342,14 +368,43 @@ const RECREATE: Lease = Lease {
     in_place: false,
     close: Close::Reports,
     stale: false,
+    share: None,
     max_repairs: None,
-    blind: Blind::No,
+    withheld: Withheld::Nothing,
     faults: CALM,
 };
 
 const IN_PLACE: Lease = Lease {
     in_place: true,
     ..RECREATE
+};
+
+/// Both machines may be taken at once, and a replacement fails.
+const FAILS: Lease = Lease {
+    share: Some(100),
+    faults: Faults {
+        failures: 1,
+        ..CALM
+    },
+    ..RECREATE
+};
+
+/// Two replacements in a row fail, and a newer version overtakes each.
+const OVERTAKEN: Lease = Lease {
+    upgrades: 1,
+    faults: Faults {
+        failures: 2,
+        overtakes: 2,
+        ..CALM
+    },
+    ..RECREATE
+};
+
+/// One of two machines may be taken, and two of three.
+const GROWS: Lease = Lease {
+    share: Some(67),
+    faults: Faults { grows: 1, ..CALM },
+    ..IN_PLACE
 };
 
 #[test]
@@ -435,6 +490,18 @@ fn a_replacement_fails() {
         ..CALM
     };
     holds("recreate, one failure", Lease { faults, ..RECREATE });
+}
+
+/// Each newer version replaces it, although the slot of the last one still waits.
+#[test]
+fn a_replacement_that_fails_is_overtaken_twice() {
+    holds("recreate, two failures, two newer versions", OVERTAKEN);
+}
+
+/// A share of the pool: a machine that has not served yet allows no other one to be away.
+#[test]
+fn a_share_of_the_pool_may_be_away_while_it_grows() {
+    holds("in place, a share, one more", GROWS);
 }
 
 #[test]
@@ -528,13 +595,19 @@ fn machines_of_two_owners() {
     };
     let outage = Faults { outages: 1, ..CALM };
     let repeats = Faults { repeats: 1, ..CALM };
+    let cordon = Faults { cordons: 1, ..CALM };
     holds("two owners, recreate", Lease { stale: true, ..two });
     for (name, faults) in [
         ("two owners, one deletion", deletion),
         ("two owners, one outage", outage),
         ("two owners, one repeat", repeats),
+        ("two owners, one cordon", cordon),
     ] {
-        let upgrades = if faults == repeats { 2 } else { 1 };
+        let upgrades = if faults == repeats || faults == cordon {
+            2
+        } else {
+            1
+        };
         holds(
             name,
             Lease {
@@ -544,6 +617,18 @@ fn machines_of_two_owners() {
             },
         );
     }
+    // The second one is down for long, and goes over the limit.
+    holds(
+        "two owners, in place, one outage and one cordon",
+        Lease {
+            in_place: true,
+            faults: Faults {
+                cordons: 1,
+                ..outage
+            },
+            ..two
+        },
+    );
     let shrinks = Faults { shrinks: 1, ..CALM };
     holds(
         "two owners, in place, one fewer",
@@ -603,6 +688,8 @@ fn larger_bounds() {
             ..CALM
         }),
     );
+    // With room for a second node: it is not taken before a replacement serves, or another one comes.
+    states += holds("all at once, failure", FAILS);
     states += holds(
         "deletion, old views",
         old(Faults {
@@ -648,8 +735,8 @@ fn without_close_two_nodes_are_away() {
         let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
         let path = checker.discovery(AWAY).expect("the check cannot fail");
         assert_eq!(
-            path.last_state().wrong,
-            Some("two nodes away by our doing"),
+            path.last_state().violation,
+            Some("more nodes away by our doing than may be"),
             "{lease:?}"
         );
     }
@@ -681,7 +768,7 @@ fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
         (
             "a lease for a node that a person cordoned",
             Lease {
-                blind: Blind::Cordons,
+                withheld: Withheld::Cordons,
                 faults: cordon,
                 ..IN_PLACE
             },
@@ -689,7 +776,7 @@ fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
         (
             "a lease over the limit for a node that was just NotReady",
             Lease {
-                blind: Blind::Downtime,
+                withheld: Withheld::Downtime,
                 faults: outage,
                 ..three
             },
@@ -697,7 +784,7 @@ fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
         (
             "a lease while hosts cannot be compared",
             Lease {
-                blind: Blind::Troubles,
+                withheld: Withheld::Troubles,
                 faults: trouble,
                 ..three
             },
@@ -713,16 +800,46 @@ fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
         (
             "a grant over a gap",
             Lease {
-                blind: Blind::Deletions,
+                withheld: Withheld::Deletions,
                 faults: deletion,
                 ..RECREATE
+            },
+        ),
+        (
+            "a lease while every replacement fails",
+            Lease {
+                withheld: Withheld::Failures,
+                ..FAILS
+            },
+        ),
+        (
+            "more nodes away by our doing than may be",
+            Lease {
+                withheld: Withheld::Newcomers,
+                ..GROWS
+            },
+        ),
+        (
+            "a fence over the limit on a Node that is Ready",
+            Lease {
+                withheld: Withheld::LiveRead,
+                faults: Faults { outages: 1, ..CALM },
+                ..IN_PLACE
+            },
+        ),
+        (
+            "a fence on a Node that a person cordoned",
+            Lease {
+                withheld: Withheld::LiveRead,
+                faults: Faults { cordons: 1, ..CALM },
+                ..IN_PLACE
             },
         ),
     ];
     let found = laws.map(|(_, lease)| {
         let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
         let path = checker.discovery(AWAY);
-        path.and_then(|path| path.last_state().wrong)
+        path.and_then(|path| path.last_state().violation)
     });
     assert_eq!(found, laws.map(|(law, _)| Some(law)));
 }
@@ -731,9 +848,22 @@ fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
 #[test]
 fn a_release_that_is_lost_is_found() {
     let lease = Lease {
-        blind: Blind::Releases,
+        withheld: Withheld::Releases,
         ..IN_PLACE
     };
+    assert_never_rests(lease);
+}
+
+/// A replacement waits for the lease for ever, behind the slot that waits for it.
+#[test]
+fn a_slot_that_keeps_its_own_replacement_waiting_is_found() {
+    assert_never_rests(Lease {
+        withheld: Withheld::Rounds,
+        ..OVERTAKEN
+    });
+}
+
+fn assert_never_rests(lease: Lease) {
     let checker = explore(lease, HasDiscoveries::AnyOf([AT_REST].into()));
     assert!(
         checker.discovery(AT_REST).is_some(),

@@ -17,6 +17,8 @@ use rollout_common::{Pool, observed, serving, signalled};
 
 /// Bytes that one member may cost, encoded as the engine stores it.
 const MEMBER_BYTES_MAX: usize = 64;
+/// Most machines that are asked to enrol at once: `ASKING_MAX` in `workflows/src/rollout/draft.rs`.
+const ASKED_AT_ONCE: usize = 256;
 /// Bytes of everything else: settings, owners, slots, what left.
 const REST_BYTES_MAX: usize = 2_048;
 
@@ -49,7 +51,11 @@ fn settings() -> Fact {
 }
 
 fn owner(ready: u32) -> Fact {
-    let machines = (0..MEMBERS_MAX).map(|at| OwnedMachine {
+    owner_of(ready, 0..MEMBERS_MAX)
+}
+
+fn owner_of(ready: u32, machines: impl Iterator<Item = usize>) -> Fact {
+    let machines = machines.map(|at| OwnedMachine {
         uid: uid(at),
         created: report().created,
         deleting: false,
@@ -171,7 +177,10 @@ impl Recorded {
             let transition = transition.get_or_insert_with(|| {
                 Transition::begin(self.at, ours, &message).expect("a start")
             });
-            assert_eq!(transition.offer(ours, message).verdict, Verdict::Taken);
+            assert_eq!(
+                transition.offer(ours, message, None).verdict,
+                Verdict::Taken
+            );
         }
         let finished = transition.and_then(|it| it.finish("dormer 99.99.99", Vec::new()));
         let (Record { run, .. }, bytes) = finished
@@ -185,9 +194,7 @@ impl Recorded {
             .expect("a record");
         self.largest = self.largest.max(bytes);
         let mut run = run;
-        run.sealed(Sum(u64::MAX));
-        // Its members have got everything that it told them.
-        run.outbox.clear();
+        run.set_sum(Sum(u64::MAX));
         self.run = Some(run);
     }
 }
@@ -262,6 +269,23 @@ fn the_whole_record_of_a_full_pool_fits_and_who_was_turned_away_leaves_nothing_i
     pool.take(vec![fact("MachineSet", 1, owner(4_999))]);
     let run = pool.run.as_ref().expect("a run");
     assert_eq!(run.taken.len(), MEMBERS_MAX, "members, and nobody else");
+    assert_eq!(run.outbox.len(), 0);
     let spare = MESSAGE_BYTES_MAX.saturating_sub(pool.largest);
     assert!(spare >= MESSAGE_BYTES_MAX / 20, "{} bytes", pool.largest);
+
+    // The same event while members that the MachineSet no longer names are asked to enrol, and none has answered yet.
+    let unnamed = 3 * ASKED_AT_ONCE;
+    let named = 0..MEMBERS_MAX - unnamed;
+    let fewer = owner_of(1, named.clone());
+    pool.take(vec![fact("MachineSet", 2, fewer)]);
+    pool.at = pool.at.plus_ms(60_000);
+    pool.take(vec![Inbound::TimerDue]);
+    let others = MEMBERS_MAX..MEMBERS_MAX + unnamed;
+    let as_many = owner_of(4_999, named.chain(others));
+    pool.take(vec![fact("MachineSet", 3, as_many)]);
+    let spare = MESSAGE_BYTES_MAX.saturating_sub(pool.largest);
+    assert!(spare >= MESSAGE_BYTES_MAX / 100, "{} bytes", pool.largest);
+    let run = pool.run.as_ref().expect("a run");
+    assert_eq!(run.outbox.len(), ASKED_AT_ONCE);
+    assert_eq!(run.taken.len(), MEMBERS_MAX);
 }

@@ -8,13 +8,13 @@ use dormer_proto::{
     message::{Failure, Refusal},
     other_operator::OtherOperator,
     pool::{MaxUnavailable, PoolSettings, Terms},
-    rollout::{MemberReport, Signal},
+    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
 };
 use dormer_workflows::rollout::{Timer, Uid};
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
     Pool, SET, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
-    not_compared, serving, terms, wanting,
+    not_compared, observed, serving, terms, wanting,
 };
 
 fn holds(pool: &Pool, expected: ExpectFile) {
@@ -101,6 +101,28 @@ fn several_hosts_that_cannot_be_compared_hold_every_grant() {
     // The key fits again: c is mended, and a's trouble holds a alone.
     pool.member("c", serving()).release("d", 3);
     holds(&pool, expect_file!["rollout_stories/not_compared.txt"]);
+}
+
+/// A BYOH host that leaves is Ready, and dormer's own removal has cordoned it: it is the only one that is unavailable.
+#[test]
+fn a_removal_does_not_wait_for_itself() {
+    let leaves = MemberReport {
+        by_request: true,
+        ..down()
+    };
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request_as("a", leaves.clone());
+    let over: Vec<bool> = pool
+        .state
+        .slots
+        .iter()
+        .map(|slot| slot.over_limit)
+        .collect();
+    assert_eq!(over, [false], "{}", pool.text);
+    // Beside another one that is unavailable it waits.
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.member("b", down()).request_as("a", leaves);
+    assert!(pool.state.slots.is_empty(), "{}", pool.text);
 }
 
 /// A profile is the whole pool's: the first host that meets it holds every grant.
@@ -218,7 +240,7 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
         expect_file!["rollout_stories/ignored_replacement.txt"],
     );
     let says =
-        "r@20 to serve, which is labelled to be ignored: remove the label, or delete its Machine";
+        "r@20, whose Machine has the label ignore=true: remove the label, or delete the Machine";
     assert_eq!(waits.as_deref(), Some(says));
     // From then on it counts: no machine is missing once the set is made smaller.
     pool.member("b", going())
@@ -245,6 +267,52 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
     let mut pool = replaced();
     pool.owner(2, &["b", "c", "r@20"], &[]);
     assert!(pool.state.slot_of(&Uid::new("b")).is_some());
+}
+
+/// A person moves the Machine to another set under the lease: that set replaces it. The first set makes one, too, for
+/// the machine that it lost.
+#[test]
+fn a_machine_that_gets_another_owner_under_the_lease_is_replaced_by_that_one() {
+    let other = |report| MemberReport {
+        owner: Some("other".into()),
+        ..report
+    };
+    let has = |machines: &[(&str, u64)]| {
+        let machines = machines.iter().map(|(uid, at)| OwnedMachine {
+            uid: (*uid).to_owned(),
+            created: Timestamp(at * 1_000),
+            deleting: false,
+        });
+        observed(Fact::Owner(OwnerFact {
+            autoscaled: false,
+            uid: "other".into(),
+            name: "other".into(),
+            replicas: 1,
+            machines: machines.collect(),
+            ready: None,
+            available: None,
+        }))
+    };
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b");
+    pool.feed("it is another set's", has(&[("a", 1)]))
+        .member("a", other(serving()))
+        .owner(3, &["b", "c", "n@5"], &[])
+        .member("n@5", coming(5))
+        .member("a", other(going()));
+    pool.replace("a", 1, 20_000)
+        .feed("that set has none", has(&[]));
+    let waits = |pool: &Pool| pool.state.slot_of(&Uid::new("b")).is_none();
+    assert!(waits(&pool), "{}", pool.text);
+    pool.feed("it makes one", has(&[("r@20", 20)]))
+        .member("r@20", other(coming(20)));
+    assert!(waits(&pool), "{}", pool.text);
+    let serves = MemberReport {
+        created: Timestamp(20_000),
+        ..other(serving())
+    };
+    pool.member("r@20", serves);
+    assert!(!waits(&pool), "{}", pool.text);
 }
 
 /// It left for good, or it rests: labelled to be ignored before it served.
@@ -323,7 +391,7 @@ fn a_replacement_that_the_autoscaler_takes_back_ends_no_slot() {
         .owner(2, &["b", "c"], &[]);
     assert_eq!(pool.state.slots.len(), 1, "b waits: {}", pool.text);
     let waits = pool.state.view().slots[0].waits_for.clone();
-    let says = "winset to want 3 Machines again: it wants 2 since";
+    let says = "winset to have 3 replicas again: it has 2 since";
     assert!(
         waits.as_deref().is_some_and(|it| it.starts_with(says)),
         "{waits:?}"
@@ -607,6 +675,39 @@ fn an_owner_that_is_deleted_with_its_machines() {
     holds(&pool, expect_file!["rollout_stories/owner_gone.txt"]);
 }
 
+/// As after a restart of the watcher, or the restore of dormer's store beside another cluster: no watcher reports that the
+/// owner was deleted.
+#[test]
+fn an_owner_that_a_full_list_lacks_replaces_no_machine() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a")
+        .left("b", true, 20_000)
+        .replace("a", 1, 20_000);
+    let waits = |pool: &Pool| (pool.state.slots.len(), pool.state.gaps.len());
+    pool.listed_sets(&[], &[SET, "new"]);
+    assert_eq!(waits(&pool), (1, 1), "{}", pool.text);
+    pool.listed_sets(&[], &["new"]);
+    assert_eq!(waits(&pool), (0, 0), "{}", pool.text);
+    assert!(
+        pool.text.contains("not taken in: MachineSet set"),
+        "a set that exists after all is known again by its next fact: {}",
+        pool.text
+    );
+    let of_new = || MemberReport {
+        owner: Some("new".into()),
+        ..serving()
+    };
+    pool.member("c", of_new()).request_as("c", of_new());
+    assert!(
+        pool.state
+            .slots
+            .iter()
+            .any(|slot| slot.uid == Uid::new("c")),
+        "{}",
+        pool.text
+    );
+}
+
 #[test]
 fn a_pause() {
     let mut pool = Pool::of(&["a", "b", "c"]);
@@ -764,6 +865,95 @@ fn an_expired_payload_is_named_as_what_the_rollout_waits_for() {
     }));
     pool.request_as("a", barred()).request_as("b", barred());
     holds(&pool, expect_file!["rollout_stories/expired.txt"]);
+}
+
+#[test]
+fn the_builds_of_the_oldest_versions_are_forgotten_and_those_of_new_ones_are_remembered() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let build = |number: usize, build: &str| {
+        let mut settings = wanting(terms());
+        let version = format!("11.{number}.0");
+        let terms = Terms {
+            build: Some(build.into()),
+            ..terms()
+        };
+        settings.terms = [(version.clone(), terms)].into();
+        for desired in settings.desired.values_mut() {
+            desired.payload.clone_from(&version);
+        }
+        settings
+    };
+    for number in 0..70 {
+        pool.settings(build(number, "its own"));
+    }
+    assert_eq!(pool.state.builds.len(), 64);
+    assert!(!pool.state.builds.contains_key("11.5.0"));
+    assert!(pool.state.builds.contains_key("11.6.0"));
+    pool.settings(build(69, "another"));
+    let held = pool.state.held().expect("nothing is granted");
+    assert!(held.contains("payload 11.69.0 is another build"), "{held}");
+}
+
+/// As after a restart, with another signed build in the folder of the payload.
+#[test]
+fn another_build_of_a_version_is_not_granted_though_another_version_came_between() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let build = |version: &str, build: &str| {
+        let mut settings = wanting(terms());
+        let terms = Terms {
+            build: Some(build.into()),
+            ..terms()
+        };
+        settings.terms = [(version.to_owned(), terms)].into();
+        for desired in settings.desired.values_mut() {
+            desired.payload = version.into();
+        }
+        settings
+    };
+    pool.settings(build("11.1.0", "newer"))
+        .settings(build("11.2.0", "its own"))
+        .settings(build("11.1.0", "older"))
+        .request("a");
+    let held = pool.state.held().expect("nothing is granted");
+    assert!(held.contains("payload 11.1.0 is another build"), "{held}");
+    let cure = pool.state.held_cure().expect("a remedy");
+    assert!(cure.contains("a version of its own"), "{cure}");
+    assert!(pool.state.slots.is_empty(), "{:?}", pool.state.slots);
+    let wanted = pool.state.payload.as_ref().map(|it| it.payload.as_str());
+    assert_eq!(wanted, Some("11.2.0"), "the settings before it hold");
+    // The build that is known by the version.
+    pool.settings(build("11.1.0", "newer"));
+    assert_eq!(pool.state.held(), None);
+    assert_eq!(pool.state.slots.len(), 1);
+    // What no key signed has no build, and is not compared.
+    let mut unsigned = build("11.1.0", "newer");
+    unsigned.terms = [("11.1.0".to_owned(), terms())].into();
+    pool.settings(unsigned);
+    assert_eq!(pool.state.held(), None);
+}
+
+#[test]
+fn an_upgrade_without_an_edge_names_the_payloads_that_lead_there() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.settings(wanting(Terms {
+        paths: [
+            (
+                "10.8.0".to_owned(),
+                vec!["10.9.0".to_owned(), "11.0.0".to_owned()],
+            ),
+            ("10.9.0".to_owned(), vec!["11.0.0".to_owned()]),
+        ]
+        .into(),
+        ..terms()
+    }));
+    pool.request_as("a", barred());
+    let waits = pool.state.view().waiting_for.expect("it waits");
+    assert!(
+        waits.ends_with("may follow 11.0.0; for machines at 10.8.0: installed payloads lead there \
+             (10.8.0 → 10.9.0 → 11.0.0 → 11.1.0): set spec.payload to 10.9.0 first; for machines at 10.9.0: installed payloads lead there \
+             (10.9.0 → 11.0.0 → 11.1.0): set spec.payload to 11.0.0 first"),
+        "{waits}"
+    );
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
             "no Machine has a Node",
             observed(Fact::Listed {
                 with_node: Vec::new(),
-                sets: Some(Vec::new()),
+                sets: Some(vec![SET.into()]),
             }),
         ),
         (

@@ -3,14 +3,22 @@
 {{- if eq (index . 0).Values.mode "single" }}dormer{{ else }}dormer-{{ index . 1 }}{{ end }}
 {{- end }}
 
+{{/* Namespace of the Machine API's objects. Plain Kubernetes has neither that API nor its namespace. */}}
+{{- define "dormer.machines" -}}
+{{- if .Values.machineNamespace }}{{ .Values.machineNamespace }}
+{{- else if eq .Values.platform "upstream" }}{{ .Release.Namespace }}
+{{- else }}openshift-machine-api
+{{- end }}
+{{- end }}
+
 {{/* Role or ClusterRole, for the rules about Machines. */}}
 {{- define "dormer.machines.kind" -}}
-{{- if eq .Values.machineNamespace "*" }}ClusterRole{{ else }}Role{{ end }}
+{{- if eq (include "dormer.machines" .) "*" }}ClusterRole{{ else }}Role{{ end }}
 {{- end }}
 
 {{- define "dormer.machines.namespace" -}}
-{{- if ne .Values.machineNamespace "*" }}
-  namespace: {{ .Values.machineNamespace }}
+{{- if ne (include "dormer.machines" .) "*" }}
+  namespace: {{ include "dormer.machines" . }}
 {{- end }}
 {{- end }}
 
@@ -76,6 +84,35 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- index $needs . | toJson }}
 {{- end }}
 
+{{/* Port of a URL: (list URL DEFAULT). */}}
+{{- define "dormer.port" -}}
+{{- $url := trim (index . 0) }}
+{{- if not (contains "://" $url) }}{{ $url = printf "nats://%s" $url }}{{ end }}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" (urlParse $url).host) | default (index . 1) }}
+{{- end }}
+
+{{/* TCP ports of NATS, its monitoring page, and OTLP over HTTP: the usual ones, and those of the values. */}}
+{{- define "dormer.ports" -}}
+{{- $ports := list "4222" "8222" "4318" }}
+{{- range splitList "," .Values.nats.url }}
+{{- $ports = append $ports (include "dormer.port" (list . "4222")) }}
+{{- end }}
+{{- range compact (list .Values.nats.monitor .Values.otlpEndpoint) }}
+{{- $ports = append $ports (include "dormer.port" (list . (ternary "443" "80" (hasPrefix "https://" .)))) }}
+{{- end }}
+{{- uniq $ports | toJson }}
+{{- end }}
+
+{{/* Whether a role logs in with a key that an ssh-agent has; empty: no. */}}
+{{- define "dormer.agent" -}}
+{{- if and (has (index . 1) (list "single" "worker")) (index . 0).Values.sshAgent.container }}true{{ end }}
+{{- end }}
+
+{{/* The agent's socket, in a folder that only the two containers share. */}}
+{{- define "dormer.agent.folder" -}}
+/run/dormer-agent
+{{- end }}
+
 {{- define "dormer.container.security" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -136,7 +173,7 @@ capabilities:
 {{- end }}
 - --namespace={{ .Release.Namespace }}
 - --pool={{ .Values.pool.name }}
-- --machine-namespace={{ .Values.machineNamespace }}
+- --machine-namespace={{ include "dormer.machines" . }}
 {{- with .Values.clusterApiNamespace }}
 - --cluster-api-namespace={{ . }}
 {{- end }}
@@ -146,8 +183,15 @@ capabilities:
 {{- with .Values.canaryOutbound }}
 - --canary-outbound={{ . }}
 {{- end }}
-{{- if ne $role "approver" }}
+{{- if include "dormer.agent" (list . $role) }}
+- --ssh-agent={{ include "dormer.agent.folder" . }}/socket
+{{- range .Values.sshAgent.keys }}
+- --ssh-agent-key={{ . }}
+{{- end }}
+{{- else if and (ne $role "approver") (not .Values.sshAgent.container) }}
 - --private-key-secret={{ .Values.privateKeySecret }}
+{{- end }}
+{{- if ne $role "approver" }}
 - --ssh-port={{ .Values.sshPort }}
 {{- end }}
 - --slots={{ .Values.slots }}
@@ -203,6 +247,9 @@ capabilities:
 {{- with .Values.http.audience }}
 - --audience={{ . }}
 {{- end }}
+{{- with .Values.http.tokenProxy }}
+- --token-proxy={{ . }}
+{{- end }}
 {{- if .Values.audit.log }}
 - --audit-log={{ .Values.audit.log }}
 - --audit-required={{ .Values.audit.required }}
@@ -226,6 +273,7 @@ capabilities:
 {{- $needs := fromJsonArray (include "dormer.needs" $role) }}
 {{- $payloads := ternary .Values.payloads list (has "payloads" $needs) }}
 {{- $layers := and (has "payloads" $needs) .Values.profileLayers }}
+{{- $agent := include "dormer.agent" (list . $role) }}
 metadata:
   labels:
     {{- include "dormer.labels" . | nindent 4 }}
@@ -240,10 +288,12 @@ metadata:
     {{- end }}
 {{- $images := list }}
 {{- range $payloads }}{{ if .image }}{{ $images = append $images . }}{{ end }}{{ end }}
+{{- $ownToken := and (or $images $agent) (ne $role "engine") }}
 spec:
   serviceAccountName: {{ include "dormer.account" (list . $role) }}
-  {{- if or $images (eq $role "engine") }}
-  {{- /* A payload's image runs its own program before dormer checks a signature: only dormer's container has the token. */}}
+  {{- if or $images $agent (eq $role "engine") }}
+  {{- /* A payload's image runs its own program before dormer checks a signature, and an agent is another's program: only
+  dormer's container has the token. */}}
   automountServiceAccountToken: false
   {{- end }}
   {{- with .Values.imagePullSecrets }}
@@ -289,9 +339,22 @@ spec:
     {{- end }}
     seccompProfile:
       type: RuntimeDefault
-  {{- with $images }}
+  {{- if or $images $agent }}
   initContainers:
-    {{- range $n, $payload := . }}
+    {{- if $agent }}
+    {{- /* A sidecar: it runs before dormer, and as long. */}}
+    - name: ssh-agent
+      {{- toYaml (omit .Values.sshAgent.container "name" "restartPolicy" "securityContext" "volumeMounts") | nindent 6 }}
+      restartPolicy: Always
+      securityContext:
+        {{- include "dormer.container.security" . | nindent 8 }}
+      volumeMounts:
+        - {name: ssh-agent, mountPath: {{ include "dormer.agent.folder" . }}}
+        {{- with .Values.sshAgent.container.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- end }}
+    {{- range $n, $payload := $images }}
     - name: payload-{{ $n }}
       image: {{ $payload.image }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
@@ -352,7 +415,10 @@ spec:
         {{- include "dormer.container.security" . | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if and $images (ne $role "engine") }}
+        {{- if $agent }}
+        - {name: ssh-agent, mountPath: {{ include "dormer.agent.folder" . }}, readOnly: true}
+        {{- end }}
+        {{- if $ownToken }}
         - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
         {{- end }}
         {{- if eq $role "single" }}
@@ -383,7 +449,14 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {sizeLimit: 64Mi}
-    {{- if and $images (ne $role "engine") }}
+    {{- if $agent }}
+    - name: ssh-agent
+      emptyDir: {medium: Memory, sizeLimit: 1Mi}
+    {{- with .Values.sshAgent.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- end }}
+    {{- if $ownToken }}
     - name: token
       projected:
         sources:
@@ -400,12 +473,13 @@ spec:
       secret: {secretName: {{ .Values.nats.tls.secret }}}
     {{- end }}
     {{- if and (ne $role "single") .Values.nats.keys }}
+    {{- /* 288 is 0440 as every reader of YAML or JSON reads it. */}}
     - name: keys
-      secret: {secretName: {{ .Values.nats.keys }}-{{ $role }}, defaultMode: 0440}
+      secret: {secretName: {{ .Values.nats.keys }}-{{ $role }}, defaultMode: 288}
     {{- end }}
     {{- if and (has $role (list "single" "engine")) .Values.history.keys }}
     - name: history
-      secret: {secretName: {{ .Values.history.keys }}, defaultMode: 0440}
+      secret: {secretName: {{ .Values.history.keys }}, defaultMode: 288}
     {{- end }}
     {{- if $layers }}
     - name: layers

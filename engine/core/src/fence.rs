@@ -1,13 +1,14 @@
 //! Fences: which messages a run accepts, which it drops, and the answer in each case.
 
 use crate::{
+    limit::{CountLimit, is_reached},
     record::HistoryEvent,
     run::{FACTS_MAX, FactMark, OUTBOX_MAX, Run, TaskKey, TaskPhase},
     unfenced::{Fence, enforced},
     workflow::{InboxMessageOf, Workflow},
 };
 use dormer_proto::{
-    id::{Incarnation, RunId, SignalId, Timestamp, hash64},
+    id::{Incarnation, RunId, Seq, SignalId, Timestamp, hash64},
     message::{
         Ask, Inbound, Observation, ReceiptStatus, Refusal, ReportReceipt, Request, SignalAnswer,
         Signalled, TaskReport,
@@ -71,7 +72,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    fn dropped(why: Dropped) -> Self {
+    pub(crate) fn dropped(why: Dropped) -> Self {
         Self {
             verdict: Verdict::Dropped(why),
             answer: None,
@@ -82,9 +83,31 @@ impl Offer {
 /// Result of the fences: the event that a message becomes, or the offer that rejects it.
 pub(crate) enum FenceResult<W: Workflow> {
     Event(HistoryEvent<W>, Option<Answer>),
-    /// A reset: the engine must read the record first.
-    Reset(Request<W::Signal>),
-    Not(Offer),
+    /// It needs the state of the record that it names.
+    Reset(ResetRequest),
+    Rejected(Offer),
+}
+
+/// Request of a person to reset a run.
+pub(crate) struct ResetRequest {
+    id: String,
+    who: String,
+    why: String,
+    to: Seq,
+}
+
+impl ResetRequest {
+    /// The reset to `then`, the state of the record that it names.
+    pub(crate) fn event<W: Workflow>(self, then: W::State) -> HistoryEvent<W> {
+        let Self { id, who, why, to } = self;
+        HistoryEvent::Reset {
+            id,
+            who,
+            why,
+            to,
+            then,
+        }
+    }
 }
 
 /// Answer to a message for a run that does not exist and that the message may not start.
@@ -113,18 +136,19 @@ pub(crate) fn pass<W: Workflow>(
     message: InboxMessageOf<W>,
 ) -> FenceResult<W> {
     if foreign(ours, message.incarnation) {
-        return FenceResult::Not(unknown::<W>(&message));
+        return FenceResult::Rejected(unknown::<W>(&message));
     }
-    let outbox_max = match &message.body {
+    let outboxes = match &message.body {
         // An answer empties our outbox, a signal its sender's. Two runs with full outboxes to each other would
         // otherwise deadlock.
-        Inbound::Answered(_) | Inbound::Signalled(_) => usize::MAX,
+        Inbound::Answered(_) | Inbound::Signalled(_) => None,
         // A time limit must not wait for a receiver.
-        Inbound::TimerDue => 2 * OUTBOX_MAX,
-        Inbound::Observed(_) | Inbound::Reported(_) | Inbound::Requested(_) => OUTBOX_MAX,
+        Inbound::TimerDue => Some(2),
+        Inbound::Observed(_) | Inbound::Reported(_) | Inbound::Requested(_) => Some(1),
     };
-    if run.outbox.len() >= outbox_max {
-        return FenceResult::Not(Offer {
+    let is_full = |times| is_reached(CountLimit::Outbox, run.outbox.len(), times, OUTBOX_MAX);
+    if outboxes.is_some_and(is_full) {
+        return FenceResult::Rejected(Offer {
             verdict: Verdict::Later,
             answer: None,
         });
@@ -135,7 +159,7 @@ pub(crate) fn pass<W: Workflow>(
         Inbound::Reported(report) => reported(run, report),
         Inbound::Observed(observation) if run.closed.is_some() => reopened(run, observation),
         Inbound::Requested(request) if resets_ended(run, &request) => requested(run, request),
-        _ if run.closed.is_some() => FenceResult::Not(Offer::dropped(Dropped::Closed)),
+        _ if run.closed.is_some() => FenceResult::Rejected(Offer::dropped(Dropped::Closed)),
         Inbound::Observed(observation) => observed(run, observation),
         Inbound::TimerDue => timer_due(run, at),
         Inbound::Requested(request) => requested(run, request),
@@ -205,17 +229,19 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
     let digest = digest::<W>(seen.fact.as_ref());
     match run.facts.get(&seen.object) {
         Some(mark) if enforced(Fence::Observation) && seen.version < mark.version => {
-            return FenceResult::Not(Offer::dropped(Dropped::Late));
+            return FenceResult::Rejected(Offer::dropped(Dropped::Late));
         }
         Some(mark) if mark.digest == digest => {
-            return FenceResult::Not(Offer::dropped(Dropped::Equal));
+            return FenceResult::Rejected(Offer::dropped(Dropped::Equal));
         }
         Some(_) => {}
         None if digest == FactMark::GONE => {
-            return FenceResult::Not(Offer::dropped(Dropped::Equal));
+            return FenceResult::Rejected(Offer::dropped(Dropped::Equal));
         }
-        None if run.facts.len() >= FACTS_MAX && !run.facts.values().any(FactMark::is_gone) => {
-            return FenceResult::Not(Offer::dropped(Dropped::TooManyFacts));
+        None if is_reached(CountLimit::Facts, run.facts.len(), 1, FACTS_MAX)
+            && !run.facts.values().any(FactMark::is_gone) =>
+        {
+            return FenceResult::Rejected(Offer::dropped(Dropped::TooManyFacts));
         }
         None => {}
     }
@@ -243,7 +269,7 @@ fn reopened<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
         .get(&seen.object)
         .is_some_and(|mark| enforced(Fence::Observation) && seen.version < mark.version);
     if late {
-        return FenceResult::Not(Offer::dropped(Dropped::Late));
+        return FenceResult::Rejected(Offer::dropped(Dropped::Late));
     }
     let Observation {
         object,
@@ -255,7 +281,7 @@ fn reopened<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
         .as_ref()
         .is_some_and(|fact| W::reopen(&run.state, &object, fact).is_some());
     if !reopens {
-        return FenceResult::Not(Offer::dropped(Dropped::Closed));
+        return FenceResult::Rejected(Offer::dropped(Dropped::Closed));
     }
     FenceResult::Event(
         HistoryEvent::Observed {
@@ -295,25 +321,25 @@ fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> FenceR
         answer: Some(receipt(&report, ReceiptStatus::Late)),
     };
     let Some(open) = run.task(key) else {
-        return FenceResult::Not(late);
+        return FenceResult::Rejected(late);
     };
-    if report.by != W::reporter(&open.body) {
-        return FenceResult::Not(late);
+    if enforced(Fence::Reporter) && report.by != W::reporter(&open.body) {
+        return FenceResult::Rejected(late);
     }
     let TaskPhase::InFlight {
         issued: expected, ..
     } = &open.phase
     else {
-        return FenceResult::Not(late);
+        return FenceResult::Rejected(late);
     };
     if enforced(Fence::Attempt) && attempt != open.attempt {
-        return FenceResult::Not(late);
+        return FenceResult::Rejected(late);
     }
     if enforced(Fence::IssuingRecord)
         && issued != expected.unwrap_or(run.sum)
         && attempt == open.attempt
     {
-        return FenceResult::Not(Offer {
+        return FenceResult::Rejected(Offer {
             verdict: Verdict::Dropped(Dropped::Unknown),
             answer: Some(receipt(&report, ReceiptStatus::Unknown)),
         });
@@ -345,7 +371,7 @@ fn timer_due<W: Workflow>(run: &Run<W>, at: Timestamp) -> FenceResult<W> {
     if due || !enforced(Fence::Deadline) {
         FenceResult::Event(HistoryEvent::TimerDue, None)
     } else {
-        FenceResult::Not(Offer::dropped(Dropped::Late))
+        FenceResult::Rejected(Offer::dropped(Dropped::Late))
     }
 }
 
@@ -362,13 +388,13 @@ fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> FenceRe
         } else {
             behind(&run.id, &signal, highest.id())
         };
-        return FenceResult::Not(Offer {
+        return FenceResult::Rejected(Offer {
             verdict: Verdict::Dropped(Dropped::Repeat),
             answer: Some(answer),
         });
     }
     if run.closed.is_some() {
-        return FenceResult::Not(Offer {
+        return FenceResult::Rejected(Offer {
             verdict: Verdict::Dropped(Dropped::Closed),
             answer: Some(refuse(&run.id, &signal, Refusal::Closed)),
         });
@@ -399,10 +425,10 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
         behind,
     } = answer;
     let Some(open) = run.outbox.iter().find(|out| out.to == to && out.id == id) else {
-        return FenceResult::Not(Offer::dropped(Dropped::Late));
+        return FenceResult::Rejected(Offer::dropped(Dropped::Late));
     };
     if enforced(Fence::IssuingRecord) && open.issued.unwrap_or(run.sum) != issued {
-        return FenceResult::Not(Offer::dropped(Dropped::Unknown));
+        return FenceResult::Rejected(Offer::dropped(Dropped::Unknown));
     }
     FenceResult::Event(
         match refused {
@@ -415,30 +441,24 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
 
 fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> FenceResult<W> {
     if run.requests.contains(&request.id) && enforced(Fence::Request) {
-        return FenceResult::Not(Offer::dropped(Dropped::Repeat));
+        return FenceResult::Rejected(Offer::dropped(Dropped::Repeat));
     }
     if request.against.0 != 0 && request.against != run.entered.seq {
-        return FenceResult::Not(Offer::dropped(Dropped::StateLeft));
+        return FenceResult::Rejected(Offer::dropped(Dropped::StateLeft));
     }
-    match request {
-        Request {
-            ask: Ask::Reset { .. },
-            ..
-        } => FenceResult::Reset(request),
-        Request {
-            id,
-            who,
-            why,
-            ask: Ask::Signal(signal),
-            ..
-        } => FenceResult::Event(
-            HistoryEvent::Requested {
+    let Request {
+        id, who, why, ask, ..
+    } = request;
+    match ask {
+        Ask::Reset { to } => FenceResult::Reset(ResetRequest { id, who, why, to }),
+        Ask::Signal(signal) => {
+            let event = HistoryEvent::Requested {
                 id,
                 who,
                 why,
                 signal,
-            },
-            None,
-        ),
+            };
+            FenceResult::Event(event, None)
+        }
     }
 }

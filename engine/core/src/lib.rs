@@ -47,6 +47,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod fence;
+pub mod limit;
 mod record;
 mod replay;
 mod retry;

@@ -33,13 +33,13 @@ pub fn replay_record<W: Workflow>(
         transition.apply(event.clone());
     }
     let mut ours = transition.into_run();
-    ours.sealed(sum);
+    ours.set_sum(sum);
     if record.run.requests.len() == EARLIER_REQUESTS_MAX {
         let forgotten = ours.requests.len().saturating_sub(EARLIER_REQUESTS_MAX);
         ours.requests.drain(..forgotten);
     }
     let mut recorded = record.run.clone();
-    recorded.sealed(sum);
+    recorded.set_sum(sum);
     let differs = ours != recorded;
     let divergence = differs.then(|| Divergence {
         seq: record.run.seq,

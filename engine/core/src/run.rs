@@ -338,7 +338,7 @@ impl<W: Workflow> Run<W> {
     }
 
     /// Notes that the record of this run was stored with the checksum `sum`.
-    pub fn sealed(&mut self, sum: Sum) {
+    pub fn set_sum(&mut self, sum: Sum) {
         self.sum = sum;
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     fence::{self, Answer, Dropped, FenceResult, Offer, Verdict},
+    limit::{CountLimit, is_reached},
     record::{HistoryEvent, Record},
     run::{
         EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing,
@@ -14,7 +15,7 @@ use crate::{
 use dormer_proto::{
     duration::span,
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
-    message::{Ask, Failure, Inbound, ObjectRef, Request},
+    message::{Failure, Inbound, ObjectRef},
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,11 +26,11 @@ pub const EVENTS_PER_RECORD_MAX: usize = 256;
 const DUE_TIMERS_MAX: usize = 256;
 /// Most nested decisions about tasks beyond [`TASKS_MAX`]. A workflow that answers each with another task
 /// would exhaust the stack.
-const TOO_MANY_DEPTH_MAX: u16 = 16;
+const OVERFLOW_DEPTH_MAX: u16 = 16;
 /// Most such decisions per transition. A workflow that answers each with several tasks would need exponentially many.
-const TOO_MANY_DECISIONS_MAX: u16 = 256;
+const OVERFLOW_DECISIONS_MAX: u16 = 256;
 /// Delay in milliseconds of a task that is beyond these limits.
-const TOO_MANY_DELAY_MS: u64 = 60_000;
+const OVERFLOW_DELAY_MS: u64 = 60_000;
 
 /// Effects to carry out once the record is stored. Each is safe to repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,18 +80,18 @@ pub struct Transition<W: Workflow> {
     at: Timestamp,
     events: Vec<HistoryEvent<W>>,
     effects: Effects,
-    was_due: Option<Timestamp>,
+    deadline_before: Option<Timestamp>,
     /// Tasks before the transition, each with the name of its queue.
-    before: Vec<(TaskKey, &'static str)>,
-    fired: bool,
-    tasks: u16,
+    tasks_before: Vec<(TaskKey, &'static str)>,
+    alarm_fired: bool,
+    next_task_ordinal: u16,
     /// Seq in the ids of new signals.
-    numbered: Seq,
-    signals: u16,
+    signal_seq: Seq,
+    next_signal_ordinal: u16,
     /// Decisions under way about tasks beyond the limit.
-    too_many: u16,
+    overflow_depth: u16,
     /// Decisions so far about tasks beyond the limit.
-    too_many_so_far: u16,
+    overflow_decisions: u16,
 }
 
 impl<W: Workflow> Transition<W> {
@@ -99,12 +100,11 @@ impl<W: Workflow> Transition<W> {
     pub fn of(mut run: Run<W>, at: Timestamp) -> Self {
         let prev = run.sum;
         resolve_issuers(&mut run, prev);
-        let was_due = run.deadline();
-        let before = run.tasks.iter();
-        let before = before.map(|task| (task.key, W::class(&task.body)));
-        let before = before.collect();
+        let deadline_before = run.deadline();
+        let tasks = run.tasks.iter();
+        let tasks_before = tasks.map(|task| (task.key, W::class(&task.body))).collect();
         run.seq = run.seq.next();
-        let numbered = if run.numbered < run.seq {
+        let signal_seq = if run.numbered < run.seq {
             run.seq
         } else {
             run.numbered.next()
@@ -115,14 +115,14 @@ impl<W: Workflow> Transition<W> {
             at,
             events: Vec::new(),
             effects: Effects::default(),
-            was_due,
-            before,
-            fired: false,
-            tasks: 0,
-            numbered,
-            signals: 0,
-            too_many: 0,
-            too_many_so_far: 0,
+            deadline_before,
+            tasks_before,
+            alarm_fired: false,
+            next_task_ordinal: 0,
+            signal_seq,
+            next_signal_ordinal: 0,
+            overflow_depth: 0,
+            overflow_decisions: 0,
         }
     }
 
@@ -162,56 +162,26 @@ impl<W: Workflow> Transition<W> {
         self.run
     }
 
-    /// Offers a message. It passes the fences and is applied, or the offer says why not.
-    pub fn offer(&mut self, ours: Incarnation, message: InboxMessageOf<W>) -> Offer {
-        match fence::pass(&self.run, self.at, ours, message) {
-            FenceResult::Not(offer) => offer,
-            FenceResult::Reset(_) => Offer {
-                verdict: Verdict::Dropped(Dropped::NoSuchRecord),
-                answer: None,
+    /// Offers a message. It passes the fences and is applied, or the offer says why not. `then`: for a reset, the state of
+    /// the record that it names.
+    pub fn offer(
+        &mut self,
+        ours: Incarnation,
+        message: InboxMessageOf<W>,
+        then: Option<W::State>,
+    ) -> Offer {
+        let (event, answer) = match fence::pass(&self.run, self.at, ours, message) {
+            FenceResult::Rejected(offer) => return offer,
+            FenceResult::Event(event, answer) => (event, answer),
+            FenceResult::Reset(reset) => match then {
+                Some(then) => (reset.event(then), None),
+                None => return Offer::dropped(Dropped::NoSuchRecord),
             },
-            FenceResult::Event(event, answer) => {
-                self.apply(event);
-                Offer {
-                    verdict: Verdict::Taken,
-                    answer,
-                }
-            }
-        }
-    }
-
-    /// Offers a reset request, with the state of the record that it names.
-    pub fn offer_reset(&mut self, request: Request<W::Signal>, then: Option<W::State>) -> Offer {
-        let message = dormer_proto::message::InboxMessage {
-            run: self.run.id.clone(),
-            incarnation: None,
-            body: Inbound::Requested(request),
         };
-        let said = |why| Offer {
-            verdict: Verdict::Dropped(why),
-            answer: None,
-        };
-        match fence::pass(&self.run, self.at, Incarnation::default(), message) {
-            FenceResult::Not(offer) => offer,
-            FenceResult::Event(..) => said(Dropped::NoSuchRecord),
-            FenceResult::Reset(Request {
-                id, who, why, ask, ..
-            }) => match (ask, then) {
-                (Ask::Reset { to }, Some(then)) => {
-                    self.apply(HistoryEvent::Reset {
-                        id,
-                        who,
-                        why,
-                        to,
-                        then,
-                    });
-                    Offer {
-                        verdict: Verdict::Taken,
-                        answer: None,
-                    }
-                }
-                _ => said(Dropped::NoSuchRecord),
-            },
+        self.apply(event);
+        Offer {
+            verdict: Verdict::Taken,
+            answer,
         }
     }
 
@@ -243,7 +213,7 @@ impl<W: Workflow> Transition<W> {
             return None;
         }
         let due = self.run.deadline();
-        if self.fired || due != self.was_due {
+        if self.alarm_fired || due != self.deadline_before {
             self.effects.alarm = Some(due);
         }
         // Only open tasks are ordered: a later event of the same record may have ended one.
@@ -253,8 +223,8 @@ impl<W: Workflow> Transition<W> {
                 .is_some_and(|task| matches!(task.phase, TaskPhase::InFlight { .. }))
         });
         self.effects.signals = fresh_signals(run, std::mem::take(&mut self.effects.signals));
-        // A worker that reported lets go of its order itself, once it has the receipt.
-        let ended = self.before.into_iter();
+        // A worker that has reported acknowledges its own order when the receipt arrives.
+        let ended = self.tasks_before.into_iter();
         let ended =
             ended.filter(|(key, _)| run.task(*key).is_none() && !is_reported(&self.events, *key));
         self.effects.ended = ended.collect();
@@ -368,10 +338,10 @@ impl<W: Workflow> Transition<W> {
             at: self.at,
         };
         let decision = W::decide(now, state, input);
-        self.carry(label, decision);
+        self.apply_decision(label, decision);
     }
 
-    fn carry(&mut self, was: &'static str, decision: Decision<W>) {
+    fn apply_decision(&mut self, was: &'static str, decision: Decision<W>) {
         self.run.state = decision.state;
         if W::label(&self.run.state) != was || self.run.entered.seq == Seq(0) {
             self.run.entered = Entered {
@@ -418,25 +388,25 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn open_task(&mut self, body: W::Task, policy: crate::RetryPolicy) {
-        let too_many = self.run.tasks.len() >= TASKS_MAX;
+        let overflows = self.run.tasks.len() >= TASKS_MAX;
         let failure = || Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
-        let may_decide =
-            self.too_many < TOO_MANY_DEPTH_MAX && self.too_many_so_far < TOO_MANY_DECISIONS_MAX;
-        if too_many && may_decide {
-            self.too_many += 1;
-            self.too_many_so_far += 1;
+        let may_decide = self.overflow_depth < OVERFLOW_DEPTH_MAX
+            && self.overflow_decisions < OVERFLOW_DECISIONS_MAX;
+        if overflows && may_decide {
+            self.overflow_depth += 1;
+            self.overflow_decisions += 1;
             self.decide(Input::Exhausted {
                 task: body,
                 failure: failure(),
             });
-            self.too_many -= 1;
+            self.overflow_depth -= 1;
             return;
         }
         let key = TaskKey {
             seq: self.run.seq,
-            ordinal: self.tasks,
+            ordinal: self.next_task_ordinal,
         };
-        self.tasks += 1;
+        self.next_task_ordinal += 1;
         self.run.tasks.push(OpenTask {
             key,
             body,
@@ -444,9 +414,9 @@ impl<W: Workflow> Transition<W> {
             first_at: self.at,
             attempt: Attempt(1),
             episode: self.run.episode().map_or(Seq(0), |episode| episode.seq),
-            phase: if too_many {
+            phase: if overflows {
                 TaskPhase::Waiting {
-                    until: self.at.plus_ms(TOO_MANY_DELAY_MS),
+                    until: self.at.plus_ms(OVERFLOW_DELAY_MS),
                     failure: failure(),
                 }
             } else {
@@ -457,7 +427,7 @@ impl<W: Workflow> Transition<W> {
             },
             last: None,
         });
-        if !too_many {
+        if !overflows {
             self.effects.orders.push(key);
         }
     }
@@ -507,15 +477,16 @@ impl<W: Workflow> Transition<W> {
 
     /// Handles all due deadlines, earliest first.
     fn fire_due_timers(&mut self) {
-        self.fired = true;
+        self.alarm_fired = true;
         for _ in 0..DUE_TIMERS_MAX {
-            if !self.work_off_one() {
+            if !self.fire_earliest_due() {
                 return;
             }
         }
     }
 
-    fn work_off_one(&mut self) -> bool {
+    /// Fires the earliest deadline that is due. `false`: none is.
+    fn fire_earliest_due(&mut self) -> bool {
         let at = self.at;
         let timer = self
             .run
@@ -588,14 +559,14 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn next_signal(&mut self) -> SignalId {
-        if self.numbered > self.run.seq {
-            self.run.numbered = self.numbered;
+        if self.signal_seq > self.run.seq {
+            self.run.numbered = self.signal_seq;
         }
         let id = SignalId {
-            seq: self.numbered,
-            ordinal: self.signals,
+            seq: self.signal_seq,
+            ordinal: self.next_signal_ordinal,
         };
-        self.signals += 1;
+        self.next_signal_ordinal += 1;
         id
     }
 
@@ -605,8 +576,8 @@ impl<W: Workflow> Transition<W> {
         let Some(at) = self.run.outbox.iter().position(known) else {
             return;
         };
-        if self.numbered <= highest.seq {
-            self.numbered = highest.seq.next();
+        if self.signal_seq <= highest.seq {
+            self.signal_seq = highest.seq.next();
         }
         let next = self.next_signal();
         self.effects.signals.push((to.clone(), next));
@@ -683,7 +654,7 @@ impl<W: Workflow> Transition<W> {
             at: self.at,
         };
         let label = W::label(&decision.state);
-        self.carry(label, decision);
+        self.apply_decision(label, decision);
     }
 
     fn begin_episode(&mut self, kind: &'static str) {
@@ -787,7 +758,7 @@ fn fresh_signals<W: Workflow>(
 
 /// Drops objects that are gone, oldest first, to make room for new ones.
 fn make_room(facts: &mut BTreeMap<ObjectRef, FactMark>) {
-    if facts.len() < FACTS_MAX {
+    if !is_reached(CountLimit::Facts, facts.len(), 1, FACTS_MAX) {
         return;
     }
     let gone = facts

@@ -23,6 +23,8 @@ pub enum Fence {
     Outstanding,
     /// Tasks and signals carry the store's incarnation.
     Incarnation,
+    /// A report counts only from the role that its task is for.
+    Reporter,
     /// Reports and receipts echo the checksum of the record that issued them.
     IssuingRecord,
     /// Messages and records of a newer build are left to it.
@@ -35,7 +37,7 @@ pub enum Fence {
     LastRecord,
     /// An engine that begins knows which runs are in doubt.
     NotedDoubt,
-    /// Such a run waits alone: the others of its batch go on.
+    /// Such a run waits alone: the others of its batch continue.
     DoubtAlone,
 }
 

@@ -151,7 +151,7 @@ pub enum Command<W: Workflow> {
     Run(W::Task, RetryPolicy),
     /// Forget all open tasks. Late answers change nothing.
     CancelTasks,
-    /// Make the next attempt of every task that waits for one due now. Attempts under way go on.
+    /// Make the next attempt of every task that waits for one due now. Attempts under way continue.
     AttemptNow,
     /// Make a timer due now, if it runs.
     FireNow(W::Timer),

@@ -19,7 +19,7 @@ const OURS: Incarnation = Incarnation(7);
 /// Fact that begins an ended run anew.
 const AGAIN: u32 = 42;
 
-/// Counts what it is told; asks for a task at each fact, waits at each signal.
+/// Counts its facts and signals; asks for a task at each fact, waits at each signal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Toy {
     inputs: Vec<String>,
@@ -192,7 +192,7 @@ impl World {
                 Err(offer) => return (offer.verdict, offer.answer, Effects::default()),
             },
         };
-        let offer = transition.offer(OURS, message);
+        let offer = transition.offer(OURS, message, None);
         let Some((record, effects)) = transition.finish("test", Vec::new()) else {
             return (offer.verdict, offer.answer, Effects::default());
         };
@@ -664,7 +664,7 @@ fn a_record_of_a_build_that_remembered_sixteen_requests_is_decided_as_it_was() {
     }
     let before = world.run().clone();
     let mut transition = Transition::of(before.clone(), Timestamp(12));
-    transition.offer(OURS, request("16"));
+    transition.offer(OURS, request("16"), None);
     let (mut record, _) = transition.finish("earlier", Vec::new()).unwrap();
     assert_eq!(replay_record(Some(&before), &record, Sum(1)).1, None);
     record.run.requests.pop_front();
@@ -689,7 +689,13 @@ fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
     };
     let mut transition = Transition::of(world.run().clone(), Timestamp(20));
     assert_eq!(
-        transition.offer_reset(request, Some(then.clone())).verdict,
+        transition
+            .offer(
+                OURS,
+                message(Inbound::Requested(request)),
+                Some(then.clone())
+            )
+            .verdict,
         Verdict::Taken
     );
     let (record, effects) = transition.finish("test", Vec::new()).unwrap();
@@ -716,7 +722,9 @@ fn reset(world: &mut World, id: &str) -> Verdict {
         inputs: vec!["then".into()],
     };
     let mut transition = Transition::of(world.run().clone(), Timestamp(100));
-    let verdict = transition.offer_reset(request, Some(then)).verdict;
+    let verdict = transition
+        .offer(OURS, message(Inbound::Requested(request)), Some(then))
+        .verdict;
     if let Some((record, _)) = transition.finish("test", Vec::new()) {
         world.store(record);
     }

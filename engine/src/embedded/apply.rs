@@ -10,7 +10,7 @@ use dormer_proto::{
     id::{Revision, RunId},
     subject::RECORDS_PER_RUN_MAX,
 };
-use redb::{Database, Durability, ReadableTable, WriteTransaction};
+use redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 
 /// Write other than an append. Each returns a number: the epoch, the id or the version that it assigned.
 pub(super) enum SmallWrite {
@@ -81,24 +81,30 @@ fn apply_small_write(change: &WriteTransaction, write: SmallWrite) -> Result<u64
             Ok(id)
         }
         SmallWrite::Quarantine(mut note) => {
+            let mut notes = change.open_table(QUARANTINE)?;
+            if version_of(&notes, &note.run)? != note.version {
+                return Ok(0);
+            }
             note.version = count(change, "quarantine")?;
             let text = serde_json::to_vec(&note).map_err(std::io::Error::other)?;
-            let mut notes = change.open_table(QUARANTINE)?;
             notes.insert(note.run.as_str(), text.as_slice())?;
             Ok(note.version)
         }
         SmallWrite::Unquarantine(run, version) => {
             let mut notes = change.open_table(QUARANTINE)?;
-            let same = notes
-                .get(run.as_str())?
-                .and_then(|text| serde_json::from_slice::<QuarantineNote>(text.value()).ok())
-                .is_some_and(|note| note.version == version);
-            if same {
+            if version_of(&notes, &run)? == version {
                 notes.remove(run.as_str())?;
             }
             Ok(version)
         }
     }
+}
+
+/// Version of a run's note; 0: it has none.
+fn version_of(notes: &Table<'_, &str, &[u8]>, run: &RunId) -> Result<u64, redb::Error> {
+    let note = notes.get(run.as_str())?;
+    let note = note.and_then(|text| serde_json::from_slice::<QuarantineNote>(text.value()).ok());
+    Ok(note.map_or(0, |note| note.version))
 }
 
 pub(super) fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::Error> {

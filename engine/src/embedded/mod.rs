@@ -25,7 +25,7 @@ use crate::{
     head_row::{HeadRow, head_of},
     port::{
         Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, Quarantine,
-        QuarantineNote, StoreError, Stored,
+        QuarantineNote, StoreError, Stored, note_has_changed,
     },
 };
 use apply::{SmallWrite, commit};
@@ -429,9 +429,12 @@ impl DeadLetters for EmbeddedStore {
 }
 
 impl Quarantine for EmbeddedStore {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
-        let write = SmallWrite::Quarantine(note);
-        self.writer.ask(write).await.map(drop)
+    async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
+        let run = note.run.clone();
+        match self.writer.ask(SmallWrite::Quarantine(note)).await? {
+            0 => Err(note_has_changed(&run)),
+            version => Ok(version),
+        }
     }
 
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {

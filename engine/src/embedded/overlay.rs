@@ -1,11 +1,11 @@
 //! Acknowledged records that are not in the redb file yet. Readers look here first.
 
 use crate::head_row::HeadRow;
-use dormer_proto::id::RunId;
+use dormer_proto::{id::RunId, lock::ReadWriteLocked as _};
 use std::{
     collections::BTreeMap,
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 /// Record, and the run's head after it.
@@ -39,11 +39,11 @@ impl Layers {
 
 impl Overlay {
     fn layers(&self) -> RwLockReadGuard<'_, Layers> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read_locked()
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, Layers> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write_locked()
     }
 
     /// Result of `read` on the last record of `run` here.

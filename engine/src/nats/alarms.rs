@@ -8,7 +8,7 @@ mod moment;
 
 use super::{
     link::Link,
-    post::{Fault, Outgoing},
+    publish::{Fault, Outgoing},
 };
 use crate::{
     local::timer_due,
@@ -18,12 +18,13 @@ use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::{
     address::Origin,
     id::{RunId, Timestamp},
+    lock::Locked as _,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use moment::{moment, rfc3339};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// Most schedules whose sequence this process remembers. Beyond it all are forgotten, and read when they change.
@@ -67,7 +68,7 @@ impl NatsAlarms {
 
     fn known(&self) -> MutexGuard<'_, HashMap<RunId, Schedule>> {
         // A panic elsewhere cannot have left a half-done operation.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     /// Schedules to publish for these alarms, as far as this process knows. Clearing another process's alarm, or one
@@ -121,7 +122,7 @@ impl NatsAlarms {
     /// Publishes the alarms. Returns those for which another process, or the server's firing, was faster.
     async fn publish(&self, wanted: Vec<PendingAlarm>) -> Result<Vec<PendingAlarm>, StoreError> {
         let messages = wanted.iter().map(|wanted| self.message(wanted)).collect();
-        let results = self.link.post.publish(messages).await;
+        let results = self.link.publisher.publish(messages).await;
         let mut refused = Vec::new();
         let mut known = self.known();
         if known.len() + wanted.len() > KNOWN_MAX {

@@ -6,7 +6,7 @@
 use super::{
     last_messages::last_headers,
     link::{Link, number},
-    post::{Fault, Outgoing},
+    publish::{Fault, Outgoing},
     streams::ensure,
 };
 use crate::port::StoreError;
@@ -160,7 +160,7 @@ impl NatsChanges {
             headers: headers(&update),
             body: update.body,
         });
-        let results = self.link.post.publish(messages.collect()).await;
+        let results = self.link.publisher.publish(messages.collect()).await;
         results
             .into_iter()
             .map(|result| result.map_err(PublishError::from))

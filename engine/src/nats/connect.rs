@@ -1,6 +1,6 @@
 //! Connection to NATS, and rejection of unsuitable servers.
 
-use super::options::{OpenError, Options, Sync, Synced};
+use super::options::{Durability, OpenError, Options, ServerSync};
 use async_nats::{Client, Event, jetstream};
 pub(super) use dormer_nats::ANSWER_MAX;
 use dormer_proto::subject::SERVER_OLDEST;
@@ -34,9 +34,9 @@ pub(super) async fn check(
     client: &Client,
     js: &jetstream::Context,
     options: &Options,
-) -> Result<Synced, OpenError> {
+) -> Result<ServerSync, OpenError> {
     let info = client.server_info();
-    if version(&info.version).is_none_or(|found| found < SERVER_OLDEST) {
+    if parse_version(&info.version).is_none_or(|found| found < SERVER_OLDEST) {
         return Err(OpenError::TooOld {
             found: info.version,
         });
@@ -47,9 +47,9 @@ pub(super) async fn check(
         });
     }
     let synced = synced(client, options).await;
-    match (options.sync, synced) {
-        (Sync::Always, Synced::Lazy) => return Err(OpenError::LazySync),
-        (Sync::Always, Synced::Unknown) => tracing::warn!(
+    match (options.durability, synced) {
+        (Durability::PowerLossSafe, ServerSync::AtIntervals) => return Err(OpenError::LazySync),
+        (Durability::PowerLossSafe, ServerSync::Unknown) => tracing::warn!(
             "cannot determine whether the server syncs each write: make sure that it has \
              `sync_interval: always`, or give its monitoring page so that dormer can check"
         ),
@@ -58,7 +58,7 @@ pub(super) async fn check(
     Ok(synced)
 }
 
-fn version(text: &str) -> Option<(u64, u64, u64)> {
+fn parse_version(text: &str) -> Option<(u64, u64, u64)> {
     let plain = text.split(['-', '+']).next()?;
     let mut parts = plain.split('.').map(str::parse::<u64>);
     Some((
@@ -69,7 +69,7 @@ fn version(text: &str) -> Option<(u64, u64, u64)> {
 }
 
 /// Queries the monitoring page, then the system account (which few clients may use).
-async fn synced(client: &Client, options: &Options) -> Synced {
+async fn synced(client: &Client, options: &Options) -> ServerSync {
     if let Some(monitor) = &options.monitor {
         let page = tokio::time::timeout(ANSWER_MAX, varz_page(monitor)).await;
         if let Ok(Ok(page)) = page {
@@ -81,18 +81,18 @@ async fn synced(client: &Client, options: &Options) -> Synced {
     match tokio::time::timeout(Duration::from_millis(500), ask).await {
         Ok(Ok(answer)) => match serde_json::from_slice::<serde_json::Value>(&answer.payload) {
             Ok(value) => read_varz(&value["data"]),
-            Err(_) => Synced::Unknown,
+            Err(_) => ServerSync::Unknown,
         },
-        _ => Synced::Unknown,
+        _ => ServerSync::Unknown,
     }
 }
 
-fn read_varz(varz: &serde_json::Value) -> Synced {
+fn read_varz(varz: &serde_json::Value) -> ServerSync {
     let config = &varz["jetstream"]["config"];
     match (config["sync_always"].as_bool(), config.is_object()) {
-        (Some(true), _) => Synced::Always,
-        (_, true) => Synced::Lazy,
-        _ => Synced::Unknown,
+        (Some(true), _) => ServerSync::EveryWrite,
+        (_, true) => ServerSync::AtIntervals,
+        _ => ServerSync::Unknown,
     }
 }
 
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn versions_are_read_and_ordered() {
-        assert_eq!(version("2.12.3"), Some((2, 12, 3)));
-        assert!(version("2.14.0-RC.1") > Some(SERVER_OLDEST));
-        assert!(version("2.9.10") < Some(SERVER_OLDEST));
-        assert_eq!(version("newest"), None);
+        assert_eq!(parse_version("2.12.3"), Some((2, 12, 3)));
+        assert!(parse_version("2.14.0-RC.1") > Some(SERVER_OLDEST));
+        assert!(parse_version("2.9.10") < Some(SERVER_OLDEST));
+        assert_eq!(parse_version("newest"), None);
     }
 }

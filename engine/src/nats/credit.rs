@@ -8,9 +8,12 @@
 //!
 //! Bytes cost credit as well: one for each [`UNIT`] of a message.
 
-use dormer_proto::subject::{HISTORY_STREAMS, PARTITIONS};
+use dormer_proto::{
+    lock::Locked as _,
+    subject::{HISTORY_STREAMS, PARTITIONS},
+};
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{sync::Semaphore, time::Instant};
@@ -33,16 +36,16 @@ const BUDGETS: u64 = HISTORY_STREAMS;
 /// Most messages that an engine holds.
 pub(super) const HELD_MAX: usize = WINDOW_MAX * (BUDGETS as usize + 1);
 
-/// Where messages come from.
+/// Which budget a message takes credit from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CreditPool {
     /// Messages of a partition.
     Partition(u64),
     /// Due timers, and messages of the inbox of earlier builds. Both come for all partitions together.
     Shared,
 }
 
-impl Source {
+impl CreditPool {
     fn index(self) -> usize {
         let index = match self {
             // The history stream of a partition's runs.
@@ -94,7 +97,7 @@ impl Window {
 
 impl Default for Credit {
     fn default() -> Self {
-        let source = || Budget {
+        let budget = || Budget {
             free: Semaphore::new(WINDOW_MIN),
             window: Mutex::new(Window {
                 size: WINDOW_MIN,
@@ -102,27 +105,27 @@ impl Default for Credit {
                 shrunk: None,
             }),
         };
-        Self((0..=BUDGETS).map(|_| source()).collect())
+        Self((0..=BUDGETS).map(|_| budget()).collect())
     }
 }
 
 impl Credit {
-    fn budget(&self, source: Source) -> (&Semaphore, MutexGuard<'_, Window>) {
-        let Budget { free, window } = &self.0[source.index()];
-        (free, window.lock().unwrap_or_else(PoisonError::into_inner))
+    fn budget(&self, pool: CreditPool) -> (&Semaphore, MutexGuard<'_, Window>) {
+        let Budget { free, window } = &self.0[pool.index()];
+        (free, window.locked())
     }
 
     /// Messages of one request, if it may ask for at most `most` with the largest window.
-    pub(super) fn portion(&self, source: Source, most: usize) -> usize {
-        let (_, window) = self.budget(source);
+    pub(super) fn portion(&self, pool: CreditPool, most: usize) -> usize {
+        let (_, window) = self.budget(pool);
         (window.size * most / WINDOW_MAX).clamp(1, most.max(1))
     }
 
     /// Takes credit for one request, and waits until there is some.
-    pub(super) async fn ask(&self, source: Source, most: usize) -> usize {
-        let portion = self.portion(source, most);
+    pub(super) async fn ask(&self, pool: CreditPool, most: usize) -> usize {
+        let portion = self.portion(pool, most);
         let wanted = u32::try_from(portion).unwrap_or(1);
-        match self.0[source.index()].free.acquire_many(wanted).await {
+        match self.0[pool.index()].free.acquire_many(wanted).await {
             Ok(permits) => permits.forget(),
             Err(_) => std::future::pending().await,
         }
@@ -130,35 +133,35 @@ impl Credit {
     }
 
     /// Whether no credit is left.
-    pub(super) fn is_used_up(&self, source: Source) -> bool {
-        self.0[source.index()].free.available_permits() == 0
+    pub(super) fn is_used_up(&self, pool: CreditPool) -> bool {
+        self.0[pool.index()].free.available_permits() == 0
     }
 
     /// A message of this size came, for which one was taken. Returns what it costs in all.
-    pub(super) fn came(&self, source: Source, bytes: usize) -> usize {
+    pub(super) fn came(&self, pool: CreditPool, bytes: usize) -> usize {
         let more = bytes / UNIT;
         if more > 0 {
-            let (free, mut window) = self.budget(source);
+            let (free, mut window) = self.budget(pool);
             window.owed += more - free.forget_permits(more);
         }
         1 + more
     }
 
     /// Takes credit for one message, also if there is none.
-    pub(super) fn owe(&self, source: Source) {
-        let (free, mut window) = self.budget(source);
+    pub(super) fn owe(&self, pool: CreditPool) {
+        let (free, mut window) = self.budget(pool);
         window.owed += 1 - free.forget_permits(1);
     }
 
     /// Gives credit back that brought no message.
-    pub(super) fn give_back(&self, source: Source, credit: usize) {
-        let (free, mut window) = self.budget(source);
+    pub(super) fn give_back(&self, pool: CreditPool, credit: usize) {
+        let (free, mut window) = self.budget(pool);
         free.add_permits(window.free(credit));
     }
 
     /// Gives the credit of a message back that was held for this time.
-    pub(super) fn acknowledged(&self, source: Source, cost: usize, held: Duration, now: Instant) {
-        let (free, mut window) = self.budget(source);
+    pub(super) fn acknowledged(&self, pool: CreditPool, cost: usize, held: Duration, now: Instant) {
+        let (free, mut window) = self.budget(pool);
         let grown = window.follow(held, now);
         free.add_permits(window.free(cost + grown));
     }
@@ -172,13 +175,13 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
-    const SOURCE: Source = Source::Partition(0);
-    const OTHER: Source = Source::Partition(1);
+    const POOL: CreditPool = CreditPool::Partition(0);
+    const OTHER: CreditPool = CreditPool::Partition(1);
 
     /// Takes all credit of a budget, in requests for at most `most`.
-    fn take_all(credit: &Credit, source: Source, most: usize) -> usize {
+    fn take_all(credit: &Credit, pool: CreditPool, most: usize) -> usize {
         let mut taken = 0;
-        while let Some(portion) = credit.ask(source, most).now_or_never() {
+        while let Some(portion) = credit.ask(pool, most).now_or_never() {
             taken += portion;
         }
         taken
@@ -187,19 +190,19 @@ mod tests {
     #[test]
     fn a_budget_is_its_own_and_no_more_until_messages_are_acknowledged() {
         let credit = Credit::default();
-        assert_eq!(take_all(&credit, SOURCE, 16), WINDOW_MIN);
-        assert!(credit.is_used_up(SOURCE) && !credit.is_used_up(OTHER));
+        assert_eq!(take_all(&credit, POOL, 16), WINDOW_MIN);
+        assert!(credit.is_used_up(POOL) && !credit.is_used_up(OTHER));
         let held = (FAST + SLOW) / 2;
-        credit.acknowledged(SOURCE, 1, held, Instant::now());
-        assert_eq!(take_all(&credit, SOURCE, 1), 1, "neither fast nor slow");
+        credit.acknowledged(POOL, 1, held, Instant::now());
+        assert_eq!(take_all(&credit, POOL, 1), 1, "neither fast nor slow");
         assert_eq!(take_all(&credit, OTHER, 16), WINDOW_MIN);
     }
 
     /// Messages that are acknowledged at once.
     fn fast(credit: &Credit, count: usize) {
         for _ in 0..count {
-            assert!(credit.ask(SOURCE, 1).now_or_never().is_some());
-            credit.acknowledged(SOURCE, 1, Duration::ZERO, Instant::now());
+            assert!(credit.ask(POOL, 1).now_or_never().is_some());
+            credit.acknowledged(POOL, 1, Duration::ZERO, Instant::now());
         }
     }
 
@@ -207,38 +210,38 @@ mod tests {
     fn the_window_grows_while_the_store_is_fast_and_shrinks_to_a_rest_while_it_is_slow() {
         let credit = Credit::default();
         fast(&credit, WINDOW_MAX * 2);
-        assert_eq!(take_all(&credit, SOURCE, 16), WINDOW_MAX);
+        assert_eq!(take_all(&credit, POOL, 16), WINDOW_MAX);
         let now = Instant::now();
         for at in 0..u32::try_from(WINDOW_MAX).unwrap() {
-            credit.acknowledged(SOURCE, 1, SLOW * 2, now + SLOW / 100 * at);
+            credit.acknowledged(POOL, 1, SLOW * 2, now + SLOW / 100 * at);
         }
-        assert_eq!(take_all(&credit, SOURCE, 16), WINDOW_MIN);
+        assert_eq!(take_all(&credit, POOL, 16), WINDOW_MIN);
     }
 
     #[test]
     fn one_slow_turn_halves_the_window_once() {
         let credit = Credit::default();
         fast(&credit, WINDOW_MIN * 3);
-        let taken = take_all(&credit, SOURCE, 1);
+        let taken = take_all(&credit, POOL, 1);
         assert_eq!(taken, WINDOW_MIN * 4);
         for _ in 0..taken {
-            credit.acknowledged(SOURCE, 1, SLOW * 2, Instant::now());
+            credit.acknowledged(POOL, 1, SLOW * 2, Instant::now());
         }
-        assert_eq!(take_all(&credit, SOURCE, 1), WINDOW_MIN * 2);
+        assert_eq!(take_all(&credit, POOL, 1), WINDOW_MIN * 2);
     }
 
     #[test]
     fn large_messages_cost_by_their_bytes_also_when_no_credit_is_left() {
         let credit = Credit::default();
-        assert_eq!(credit.ask(SOURCE, 1).now_or_never(), Some(1));
-        let cost = credit.came(SOURCE, 40 * UNIT);
+        assert_eq!(credit.ask(POOL, 1).now_or_never(), Some(1));
+        let cost = credit.came(POOL, 40 * UNIT);
         assert_eq!(cost, 41);
-        assert_eq!(take_all(&credit, SOURCE, 1), WINDOW_MIN - cost);
-        let more = credit.came(SOURCE, 20 * UNIT);
+        assert_eq!(take_all(&credit, POOL, 1), WINDOW_MIN - cost);
+        let more = credit.came(POOL, 20 * UNIT);
         let held = (FAST + SLOW) / 2;
-        credit.acknowledged(SOURCE, cost, held, Instant::now());
-        assert_eq!(take_all(&credit, SOURCE, 1), cost + 1 - more);
-        credit.give_back(SOURCE, 3);
-        assert_eq!(take_all(&credit, SOURCE, 1), 3);
+        credit.acknowledged(POOL, cost, held, Instant::now());
+        assert_eq!(take_all(&credit, POOL, 1), cost + 1 - more);
+        credit.give_back(POOL, 3);
+        assert_eq!(take_all(&credit, POOL, 1), 3);
     }
 }

@@ -5,19 +5,20 @@ use super::{
     kept_heads::KeptHeads,
     last_messages::last_headers,
     link::{Link, header_of, number},
-    post::{Fault, Outgoing},
+    publish::{Fault, Outgoing},
     share::{Rank, Ranks, is_known},
 };
 use crate::port::{Append, AppendError, Head, History, HistoryReader, StoreError, Stored};
 use async_nats::Message;
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq},
+    lock::Locked as _,
     subject::{HISTORY_STREAMS, RECORDS_PER_RUN_MAX, SEQ_HEADER, history_stream_of},
 };
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 use tokio::{sync::watch, time::timeout};
@@ -49,14 +50,11 @@ struct Pass(Mutex<Option<Arc<Vec<Head>>>>);
 
 impl Pass {
     fn current(&self) -> Option<Arc<Vec<Head>>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.locked().clone()
     }
 
     fn keep(&self, pass: Option<Arc<Vec<Head>>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pass;
+        *self.0.locked() = pass;
     }
 
     /// Page after `after`. `begin` reads the heads of a new pass, ordered by run.
@@ -310,7 +308,7 @@ impl History for NatsHistory {
             headers: headers(&append),
             body: append.bytes.into(),
         });
-        let results = self.link.post.publish(messages.collect()).await;
+        let results = self.link.publisher.publish(messages.collect()).await;
         let published = indexes.into_iter().zip(results);
         published
             .map(|(index, result)| self.answered(index, floors[index], result))

@@ -5,10 +5,10 @@
 
 use super::{
     consumers::delete_shared_consumer,
-    credit::{HELD_MAX, Source},
+    credit::{CreditPool, HELD_MAX},
     dead_letters::NatsDead,
     link::Link,
-    post::Outgoing,
+    publish::Outgoing,
     pull::{
         Sink, connections_of, count_connections, run_old_inbox_pull, run_partition_pull,
         run_timer_pull,
@@ -23,12 +23,13 @@ use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{
     address::{Address, Kind, Origin},
     id::RunId,
+    lock::Locked as _,
     subject::{Names, PARTITIONS, partition_of},
 };
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -48,7 +49,7 @@ const NOTES_MAX: u64 = 100;
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Message that is not acknowledged.
-struct Unsettled {
+struct Unacknowledged {
     reply: Subject,
     key: Option<Key>,
     partition: Option<u64>,
@@ -62,7 +63,7 @@ pub struct NatsInbox {
     // Only one caller takes at a time, because the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
     /// By the token of each delivery. Lock held for one map operation, never across an await.
-    unsettled: Mutex<HashMap<u64, Unsettled>>,
+    unacknowledged: Mutex<HashMap<u64, Unacknowledged>>,
     held: Arc<UnackedMessages>,
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
@@ -84,7 +85,7 @@ impl NatsInbox {
             trouble: Arc::clone(trouble),
             out,
             come: AsyncMutex::new(come),
-            unsettled: Mutex::default(),
+            unacknowledged: Mutex::default(),
             held: Arc::default(),
             token: AtomicU64::new(0),
             pulls: OnceLock::new(),
@@ -145,7 +146,11 @@ impl NatsInbox {
         let partition = partition_of(&run);
         let at = usize::try_from(partition).ok()?;
         let of_another = matches!(self.share.borrow().get(at), Some(None));
-        let waits = || self.held.credit.is_used_up(Source::Partition(partition));
+        let waits = || {
+            self.held
+                .credit
+                .is_used_up(CreditPool::Partition(partition))
+        };
         (of_another || waits()).then_some(run)
     }
 
@@ -178,7 +183,7 @@ impl NatsInbox {
         if others.is_empty() {
             return own;
         }
-        let results = self.link.post.publish(passed).await;
+        let results = self.link.publisher.publish(passed).await;
         for (message, result) in others.into_iter().zip(results) {
             match (result, message.reply.clone()) {
                 (Ok(_), Some(reply)) => {
@@ -203,16 +208,13 @@ impl NatsInbox {
     fn delivery(&self, message: Message) -> Option<Delivery> {
         let cause = stored_at(&message);
         let deliveries = message.info().map_or(1, |info| info.delivered);
-        let unsettled = Unsettled {
+        let unacknowledged = Unacknowledged {
             key: Key::of(&message),
             partition: self.partition(&message),
             reply: message.message.reply?,
         };
         let token = self.token.fetch_add(1, Ordering::Relaxed);
-        self.unsettled
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(token, unsettled);
+        self.unacknowledged.locked().insert(token, unacknowledged);
         Some(Delivery {
             bytes: message.message.payload.to_vec(),
             token,
@@ -327,7 +329,7 @@ impl NatsInbox {
     }
 
     /// Puts a note about a refused message among the dead letters. The message itself is not in it, so that no command puts
-    /// it back. Nothing waits for the note: while its stream has no leader, engines go on.
+    /// it back. Nothing waits for the note: while its stream has no leader, engines continue.
     fn note(&self, message: &Message, why: &str) {
         let noted = self
             .notes
@@ -450,7 +452,7 @@ impl Inbox for NatsInbox {
         for (run, bytes) in inbox_messages {
             messages.push(self.outgoing(&run, bytes)?);
         }
-        for result in self.link.post.publish(messages).await {
+        for result in self.link.publisher.publish(messages).await {
             result?;
         }
         Ok(())
@@ -473,23 +475,24 @@ impl Inbox for NatsInbox {
     }
 
     async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
-        let replies: Vec<(Unsettled, Ack)> = {
-            let mut unsettled = self
-                .unsettled
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let take = |(token, ack)| Some((unsettled.remove(&token)?, ack));
+        let replies: Vec<(Unacknowledged, Ack)> = {
+            let mut unacknowledged = self.unacknowledged.locked();
+            let take = |(token, ack)| Some((unacknowledged.remove(&token)?, ack));
             acks.into_iter().filter_map(take).collect()
         };
-        let newer = replies.iter().filter_map(|(unsettled, ack)| match ack {
-            Ack::Newer(_) => unsettled.partition,
-            Ack::Done | Ack::Again(_) => None,
-        });
+        let newer = replies
+            .iter()
+            .filter_map(|(unacknowledged, ack)| match ack {
+                Ack::Newer(_) => unacknowledged.partition,
+                Ack::Done | Ack::Again(_) => None,
+            });
         self.yields(newer.collect());
-        let keys = replies.iter().filter_map(|(unsettled, _)| unsettled.key);
+        let keys = replies
+            .iter()
+            .filter_map(|(unacknowledged, _)| unacknowledged.key);
         keys.for_each(|key| self.held.remove(key));
         let all = async {
-            for (Unsettled { reply, .. }, ack) in replies {
+            for (Unacknowledged { reply, .. }, ack) in replies {
                 let word = match ack {
                     Ack::Done => Bytes::from_static(b"+ACK"),
                     Ack::Again(0) => Bytes::from_static(b"-NAK"),

@@ -1,4 +1,4 @@
-//! Heads of one history stream, kept for who looks again and again.
+//! Heads of one history stream, cached for readers that poll.
 
 use super::{
     head_headers::head,

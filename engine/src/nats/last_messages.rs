@@ -1,5 +1,5 @@
 //! Headers of each subject's last message in one stream, through a consumer that receives only those. A consumer that is
-//! kept goes on with every later message, so that a reader that polls creates it once.
+//! kept continues with every later message, so that a reader that polls creates it once.
 
 use super::{connect::ANSWER_MAX, link::Link};
 use crate::port::StoreError;
@@ -198,10 +198,10 @@ impl LastHeaders {
     ) -> Result<(usize, u64), StoreError> {
         let name = &self.name;
         let lost = |e: String| StoreError::Unavailable(format!("reading heads of {name}: {e}"));
-        let page = self.consumer.fetch().max_messages(PAGE_MAX).messages();
-        let page = timeout(ANSWER_MAX, page).await;
-        let page = page.map_err(|_| lost("no answer".into()))?;
-        let mut page = page.map_err(|e| lost(e.to_string()))?;
+        let request = self.consumer.fetch().max_messages(PAGE_MAX).messages();
+        let answer = timeout(ANSWER_MAX, request).await;
+        let answer = answer.map_err(|_| lost("no answer".into()))?;
+        let mut page = answer.map_err(|e| lost(e.to_string()))?;
         let (mut count, mut left) = (0, 0);
         loop {
             // The request has no expiry, so the page of a server that died meanwhile would never end.

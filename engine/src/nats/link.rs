@@ -2,7 +2,7 @@
 
 use super::{
     connect::ANSWER_MAX,
-    post::{Fault, Outgoing, Post},
+    publish::{Fault, Outgoing, Publisher},
 };
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 pub(super) struct Link {
     pub(super) client: Client,
     pub(super) js: jetstream::Context,
-    pub(super) post: Post,
+    pub(super) publisher: Publisher,
     pub(super) names: Names,
     pub(super) incarnation: Incarnation,
     pub(super) keys: Option<Arc<Keys>>,
@@ -37,7 +37,7 @@ impl Link {
     pub(super) fn new(
         client: Client,
         js: jetstream::Context,
-        post: Post,
+        publisher: Publisher,
         names: Names,
         incarnation: Incarnation,
         keys: Option<Arc<Keys>>,
@@ -49,7 +49,7 @@ impl Link {
         Self {
             client,
             js,
-            post,
+            publisher,
             names,
             incarnation,
             keys,
@@ -148,7 +148,7 @@ impl Link {
         body: Bytes,
     ) -> Result<u64, Fault> {
         let results = self
-            .post
+            .publisher
             .publish(vec![Outgoing {
                 subject,
                 headers,

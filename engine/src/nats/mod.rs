@@ -20,7 +20,7 @@ mod last_messages;
 mod link;
 mod old_inbox;
 mod options;
-mod post;
+mod publish;
 mod pull;
 mod quarantine;
 mod requests;
@@ -39,10 +39,10 @@ pub use dormer_nats::{Login, Tls};
 pub use dormer_proto::address::Origin;
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
-pub use options::{OpenError, Options, Sync, Synced};
+pub use options::{Durability, OpenError, Options, ServerSync};
 pub use quarantine::NatsQuarantine;
 pub use tasks::NatsTasks;
-pub use watch::Canaries;
+pub use watch::StreamMarkers;
 
 use crate::port::{Clock, Ports, StoreError, SystemClock};
 use async_nats::jetstream::{self, context::ContextBuilder};
@@ -52,7 +52,7 @@ use dormer_proto::{
     subject::Names,
 };
 use link::Link;
-use post::Post;
+use publish::Publisher;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, watch as channel},
@@ -74,7 +74,7 @@ pub struct NatsStore<C = SystemClock> {
     quarantine: NatsQuarantine,
     history_keys: Option<Arc<HistoryKeys>>,
     clock: C,
-    synced: Synced,
+    synced: ServerSync,
     lost: channel::Receiver<u64>,
     watching: JoinHandle<()>,
 }
@@ -108,27 +108,27 @@ impl<C: Clock> NatsStore<C> {
         let incarnation =
             identity::establish(&js, &names, options.origin, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
-        let listening = Post::open(client.clone(), Arc::clone(&woken)).await;
-        let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
+        let listening = Publisher::open(client.clone(), Arc::clone(&woken)).await;
+        let publisher = listening.map_err(|e| OpenError::server("listening for answers", e))?;
         let link = Arc::new(Link::new(
             client,
             js,
-            post,
+            publisher,
             names,
             incarnation,
             options.keys.clone(),
             single,
         ));
         let server = |e: StoreError| OpenError::server("opening the store", e);
-        let mut canaries = watch::whole(&link).await.map_err(server)?;
-        let was_lost = watch::check(&link, options.replicas, &mut canaries)
+        let mut markers = watch::whole(&link).await.map_err(server)?;
+        let was_lost = watch::check(&link, options.replicas, &mut markers)
             .await
             .map_err(server)?;
         let (losses, lost) = channel::channel(u64::from(was_lost));
         let watching = watch::run_watch(
             Arc::clone(&link),
             options.replicas,
-            canaries,
+            markers,
             Arc::clone(&woken),
             losses,
         );
@@ -156,7 +156,7 @@ impl<C: Clock> NatsStore<C> {
     }
 
     /// Known syncing of the server.
-    pub fn synced(&self) -> Synced {
+    pub fn synced(&self) -> ServerSync {
         self.synced
     }
 
@@ -188,20 +188,20 @@ impl<C: Clock> NatsStore<C> {
         old_inbox::retire(&self.link, self.clock.now()).await
     }
 
-    /// Canaries of the rebuildable streams as they are now.
+    /// Markers of the rebuildable streams as they are now.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub async fn canaries(&self) -> Result<Canaries, StoreError> {
+    pub async fn markers(&self) -> Result<StreamMarkers, StoreError> {
         watch::present(&self.link).await
     }
 
-    /// Notes that the streams with these canaries hold all that is outstanding.
+    /// Notes that the streams with these markers hold all that is outstanding.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub async fn note_whole(&self, canaries: &Canaries) -> Result<(), StoreError> {
-        watch::note_whole(&self.link, canaries).await
+    pub async fn note_whole(&self, markers: &StreamMarkers) -> Result<(), StoreError> {
+        watch::note_whole(&self.link, markers).await
     }
 
     /// Stops taking messages and returns waiting ones, so that other engines need not wait for them, and takes away what

@@ -33,7 +33,7 @@ pub(super) async fn exists(link: &Link) -> Result<bool, StoreError> {
 /// What an old inbox is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InboxUse {
-    /// No consumer waits for a message, and only the canary is left, which is never consumed.
+    /// No consumer waits for a message, and only the marker is left, which is never consumed.
     Idle,
     /// Messages wait, or are being processed.
     Messages,
@@ -91,7 +91,7 @@ async fn used(link: &Link, info: &Info) -> Result<InboxUse, String> {
 
 async fn close(link: &Link, info: &Info, now: Timestamp) -> Result<(), String> {
     let mut config = info.config.clone();
-    config.subjects = vec![link.names.old_inbox_canary()];
+    config.subjects = vec![link.names.old_inbox_marker()];
     config.metadata.insert(CLOSED.to_owned(), now.0.to_string());
     update(link, config).await?;
     tracing::info!(

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 /// Required durability of acknowledged history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sync {
+pub enum Durability {
     /// It survives power loss: the server must sync every write (`sync_interval: always`).
     #[default]
-    Always,
+    PowerLossSafe,
     /// A person accepts that the newest history may be lost when all replicas stop.
     LazyAccepted,
 }
 
 /// Known syncing of the server. Clients cannot query it; the monitoring page shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Synced {
+pub enum ServerSync {
     /// Every write is synced before it is acknowledged.
-    Always,
+    EveryWrite,
     /// Writes are synced at intervals.
-    Lazy,
+    AtIntervals,
     Unknown,
 }
 
@@ -34,7 +34,7 @@ pub struct Options {
     /// Copies of each stream; by default 3 in a cluster and 1 on a single server.
     pub replicas: Option<usize>,
     /// Required durability of acknowledged history.
-    pub sync: Sync,
+    pub durability: Durability,
     /// Monitoring page of the server (`http://host:8222`), which shows how it syncs.
     pub monitor: Option<String>,
     pub login: Login,

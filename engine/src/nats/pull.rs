@@ -5,7 +5,7 @@ use super::{
     consumers::{
         CONSUMER, FRUITLESS_MAX, KeptConsumer, PullEnd, is_changed, make_consumer, shared, stuck,
     },
-    credit::Source,
+    credit::CreditPool,
     link::Link,
     old_inbox,
     requests::{Lost, Requests, TIMERS_EXPIRE, Wanted},
@@ -37,7 +37,7 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 /// Most unacknowledged messages of one partition.
-const PARTITION_UNSETTLED_MAX: i64 = 1_000;
+const PARTITION_UNACKED_MAX: i64 = 1_000;
 /// Time without engines after which the server deletes the consumer of a partition: a build that has one consumer for
 /// all of them can then begin. The messages stay.
 const UNUSED_MAX: Duration = Duration::from_secs(300);
@@ -66,11 +66,11 @@ pub(super) struct Sink {
 impl Sink {
     /// Passes a message on, unless a shard has it already. It does not wait: there is room for all that credit allows.
     /// `false`: the receiver is gone.
-    async fn pass(&self, message: Message, key: Key, source: Source) -> bool {
+    async fn pass(&self, message: Message, key: Key, pool: CreditPool) -> bool {
         let Some(reply) = message.reply.clone() else {
             return true;
         };
-        if !self.held.add(key, reply, source, message.length) {
+        if !self.held.add(key, reply, pool, message.length) {
             tracing::debug!(subject = %message.subject, "a repeat of a held message");
             return true;
         }
@@ -124,13 +124,13 @@ pub(super) async fn run_timer_pull(sink: Sink) {
                 stream: stream.clone(),
                 consumer: CONSUMER.to_owned(),
                 group: None,
-                source: Source::Shared,
+                pool: CreditPool::Shared,
                 most: PULL_MAX,
                 expires: TIMERS_EXPIRE,
                 heartbeat: HEARTBEAT,
             };
             if let Ok(requests) = sink.requests(wanted).await {
-                end = pull(&sink, consumer, requests, Source::Shared, None).await;
+                end = pull(&sink, consumer, requests, CreditPool::Shared, None).await;
             }
         }
         kept.ended(end).await;
@@ -150,13 +150,13 @@ pub(super) async fn run_partition_pull(
     let config = pull::Config {
         durable_name: Some(name.clone()),
         filter_subject: sink.link.names.inbox_partition(partition),
-        max_ack_pending: PARTITION_UNSETTLED_MAX,
+        max_ack_pending: PARTITION_UNACKED_MAX,
         inactive_threshold: UNUSED_MAX,
         priority_policy: PriorityPolicy::Prioritized,
         priority_groups: vec![GROUP.to_owned()],
         ..shared(String::new())
     };
-    let source = Source::Partition(partition);
+    let pool = CreditPool::Partition(partition);
     let mut pause = Pause(Pause::LEAST);
     let mut kept = KeptConsumer::new(&stream, config);
     while !sink.out.is_closed() {
@@ -172,14 +172,14 @@ pub(super) async fn run_partition_pull(
                 stream: stream.clone(),
                 consumer: name.clone(),
                 group: Some((GROUP, rank.priority())),
-                source,
+                pool,
                 most: PARTITION_PULL_MAX,
                 expires: PARTITION_EXPIRES,
                 heartbeat: HEARTBEAT,
             };
             if let Ok(requests) = sink.requests(wanted).await {
                 let own = Some((partition, rank, &mut share));
-                end = pull(&sink, consumer, requests, source, own).await;
+                end = pull(&sink, consumer, requests, pool, own).await;
             }
         }
         kept.ended(end).await;
@@ -217,9 +217,11 @@ pub(super) async fn run_old_inbox_pull(sink: Sink) {
 /// Takes what is there now. `false`: the server did not answer.
 async fn ask(sink: &Sink, consumer: &PullConsumer) -> bool {
     loop {
-        let credit = sink.held.credit.ask(Source::Shared, PULL_MAX).await;
+        let credit = sink.held.credit.ask(CreditPool::Shared, PULL_MAX).await;
         let (came, answered) = fetch(sink, consumer, credit).await;
-        sink.held.credit.give_back(Source::Shared, credit - came);
+        sink.held
+            .credit
+            .give_back(CreditPool::Shared, credit - came);
         if !answered || came == 0 {
             return answered;
         }
@@ -240,7 +242,7 @@ async fn fetch(sink: &Sink, consumer: &PullConsumer, most: usize) -> (usize, boo
                     continue;
                 };
                 came += 1;
-                if !sink.pass(message, key, Source::Shared).await {
+                if !sink.pass(message, key, CreditPool::Shared).await {
                     return (came, false);
                 }
             }
@@ -275,37 +277,39 @@ async fn pull(
     sink: &Sink,
     consumer: &PullConsumer,
     mut requests: Requests,
-    source: Source,
+    pool: CreditPool,
     mut own: Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
 ) -> PullEnd {
     let mut end = PullEnd::default();
     let mut connections = sink.connections.clone();
     connections.mark_unchanged();
-    // One engine of those that read a partition examines its consumer.
-    let examines = !matches!(own, Some((_, Rank::Second, _)));
     let mut quiet_since = Instant::now();
     let mut silences = 0;
     loop {
+        // One engine of those that read a partition examines its consumer.
+        let examines = !matches!(own, Some((_, Rank::Second, _)));
         let few = requests.are_few();
         let credit = requests.credit();
         let came = tokio::select! {
             biased;
             came = requests.next() => came,
             now = changed(&mut own) => {
-                // Its open requests are served before others' until they end, which loses nothing.
-                if let (Some((_, rank @ Rank::First(_), _)), Ok(Some(Rank::First(priority)))) =
-                    (&mut own, &now)
-                    && rank.priority() < *priority
-                {
+                // It continues to read, or begins to. Its open requests keep their priority until they end. If others'
+                // are served before them now, it asks for the same again.
+                if let (Some((_, rank, _)), Ok(Some(Rank::First(priority)))) = (&mut own, &now) {
+                    if rank.priority() > *priority {
+                        requests.forget();
+                    }
                     *rank = Rank::First(*priority);
                     requests.ask_with(*priority);
                     continue;
                 }
                 // What the server has sent already is this engine's.
                 end.for_rank = now.is_ok();
-                while let Some((message, key)) = requests.now() {
+                requests.end().await;
+                while let Some((message, key)) = requests.last().await {
                     end.brought = true;
-                    if !sink.pass(message, key, source).await {
+                    if !sink.pass(message, key, pool).await {
                         break;
                     }
                 }
@@ -325,7 +329,7 @@ async fn pull(
                 end.brought = true;
                 silences = 0;
                 quiet_since = Instant::now();
-                if !sink.pass(message, key, source).await {
+                if !sink.pass(message, key, pool).await {
                     return end;
                 }
             }

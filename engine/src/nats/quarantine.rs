@@ -1,7 +1,10 @@
 //! Quarantine on NATS: notes in the identity stream, one subject for each run.
 
-use super::link::{Link, number};
-use crate::port::{Quarantine, QuarantineNote, StoreError};
+use super::{
+    link::{Link, number},
+    publish::Fault,
+};
+use crate::port::{Quarantine, QuarantineNote, StoreError, note_has_changed};
 use async_nats::{HeaderMap, Message, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::{id::RunId, subject::DEAD_LETTERS_MAX};
 use std::sync::Arc;
@@ -19,18 +22,46 @@ impl NatsQuarantine {
         Self { link }
     }
 
-    /// Note of one run, from the stream's leader.
-    async fn note_of(&self, run: &RunId) -> Result<Option<QuarantineNote>, StoreError> {
+    /// Last message on the subject of a run's note, from the stream's leader: its sequence, and the note if this build
+    /// can read it.
+    async fn last_of(
+        &self,
+        run: &RunId,
+    ) -> Result<Option<(u64, Option<QuarantineNote>)>, StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("reading the note of {run}: {e}"));
         let name = self.link.names.meta_stream();
         let stream = self.link.js.get_stream_no_info(&name).await;
         let stream = stream.map_err(|e| lost(e.to_string()))?;
         let subject = self.link.names.quarantine(run);
         match stream.get_last_raw_message_by_subject(&subject).await {
-            Ok(message) => Ok(read(&message.payload, message.sequence)),
+            Ok(message) => {
+                let note = read(&message.payload, message.sequence);
+                Ok(Some((message.sequence, note)))
+            }
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(lost(error.to_string())),
         }
+    }
+
+    async fn note_of(&self, run: &RunId) -> Result<Option<QuarantineNote>, StoreError> {
+        Ok(self.last_of(run).await?.and_then(|(_, note)| note))
+    }
+
+    /// Writes a note if the last message on its subject has this sequence.
+    async fn write(
+        &self,
+        note: &QuarantineNote,
+        last: u64,
+    ) -> Result<Result<u64, Fault>, StoreError> {
+        let subject = self.link.names.quarantine(&note.run);
+        let body = serde_json::to_vec(note);
+        let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            "Nats-Expected-Last-Subject-Sequence",
+            last.to_string().as_str(),
+        );
+        Ok(self.link.publish(subject, headers, body.into()).await)
     }
 }
 
@@ -40,13 +71,18 @@ fn read(payload: &[u8], version: u64) -> Option<QuarantineNote> {
 }
 
 impl Quarantine for NatsQuarantine {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
-        let subject = self.link.names.quarantine(&note.run);
-        let body = serde_json::to_vec(&note);
-        let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        let sent = self.link.publish(subject, HeaderMap::new(), body.into());
-        sent.await?;
-        Ok(())
+    async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
+        let mut written = self.write(&note, note.version).await?;
+        if note.version == 0
+            && matches!(written, Err(Fault::WrongSequence))
+            && let Some((unreadable, None)) = self.last_of(&note.run).await?
+        {
+            written = self.write(&note, unreadable).await?;
+        }
+        match written {
+            Err(Fault::WrongSequence) => Err(note_has_changed(&note.run)),
+            written => Ok(written?),
+        }
     }
 
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {

@@ -8,7 +8,7 @@
 //! and the server does not say that they are gone (nats-server 2.12, `server/consumer.go`, `checkPendingRequests`).
 
 use super::{
-    credit::Source,
+    credit::CreditPool,
     link::Link,
     silent::Priority,
     unacked::{Key, UnackedMessages},
@@ -17,7 +17,7 @@ use async_nats::{
     Message as Answer, StatusCode, Subscriber,
     jetstream::{Message, consumer::pull::BatchConfig},
 };
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
@@ -30,6 +30,8 @@ const API: &str = "$JS.API";
 /// `server/consumer.go`, `processNextMsgRequest`: "Priority Group missing"), and a work queue takes no second consumer for
 /// the same subjects.
 pub(super) const TIMERS_EXPIRE: Duration = Duration::from_secs(4);
+/// Time within which the server confirms the end of requests.
+const LAST_MAX: Duration = Duration::from_secs(2);
 /// Bytes of one request, if the server allows no larger messages.
 const BYTES_MAX: usize = 2 << 20;
 /// Bytes that the server counts beside those of the body: subjects and headers.
@@ -48,7 +50,7 @@ pub(super) struct Wanted {
     pub(super) consumer: String,
     /// Group and priority, at a consumer with priorities.
     pub(super) group: Option<(&'static str, Priority)>,
-    pub(super) source: Source,
+    pub(super) pool: CreditPool,
     /// Most messages in one request, with the largest window of credit.
     pub(super) most: usize,
     /// Time after which a request ends, at least twice the heartbeat's interval.
@@ -147,15 +149,15 @@ impl Requests {
 
     /// Whether more may be requested: half of a request is left.
     pub(super) fn are_few(&self) -> bool {
-        let Wanted { source, most, .. } = self.wanted;
-        self.open.messages <= self.held.credit.portion(source, most) / 2
+        let Wanted { pool, most, .. } = self.wanted;
+        self.open.messages <= self.held.credit.portion(pool, most) / 2
     }
 
     /// Credit for one request.
     pub(super) fn credit(&self) -> impl Future<Output = usize> + use<> {
         let held = Arc::clone(&self.held);
-        let Wanted { source, most, .. } = self.wanted;
-        async move { held.credit.ask(source, most).await }
+        let Wanted { pool, most, .. } = self.wanted;
+        async move { held.credit.ask(pool, most).await }
     }
 
     /// Sends the next requests with this priority. Those that are open keep theirs.
@@ -205,9 +207,18 @@ impl Requests {
         }
     }
 
-    /// What has come already.
-    pub(super) fn now(&mut self) -> Option<(Message, Key)> {
-        while let Some(Some(answer)) = self.answers.next().now_or_never() {
+    /// Ends them: the server learns that their answers have no receiver. What this server has sent until then still comes.
+    /// In a cluster a message of a leader on another server may come after that, when nothing subscribes any more: it is
+    /// redelivered after its claim.
+    pub(super) async fn end(&mut self) {
+        // Without a connection nothing comes.
+        let _ = self.answers.drain().await;
+    }
+
+    /// What still comes of this server after their end. Without it such a message would come to an engine only after its
+    /// claim.
+    pub(super) async fn last(&mut self) -> Option<(Message, Key)> {
+        while let Ok(Some(answer)) = timeout(LAST_MAX, self.answers.next()).await {
             if let Ok(Some(came)) = self.read(answer) {
                 return Some(came);
             }
@@ -222,7 +233,7 @@ impl Requests {
 
     fn ended(&mut self, messages: usize) {
         let messages = self.open.take(messages);
-        self.held.credit.give_back(self.wanted.source, messages);
+        self.held.credit.give_back(self.wanted.pool, messages);
     }
 
     /// The consumer has a new leader, which does not have the request of this answer.
@@ -230,7 +241,7 @@ impl Requests {
         let number = answer.subject.rsplit('.').next();
         let number = number.and_then(|number| number.parse().ok());
         let messages = self.open.take_until(number.unwrap_or(0));
-        self.held.credit.give_back(self.wanted.source, messages);
+        self.held.credit.give_back(self.wanted.pool, messages);
     }
 
     fn read(&mut self, answer: Answer) -> NextMessage {
@@ -246,7 +257,7 @@ impl Requests {
                 };
                 if self.open.take(1) == 0 {
                     // It came for a request that is forgotten.
-                    self.held.credit.owe(self.wanted.source);
+                    self.held.credit.owe(self.wanted.pool);
                 }
                 Ok(Some((message, key)))
             }
@@ -304,7 +315,7 @@ mod tests {
         let mut open = OpenRequests::default();
         assert_eq!((open.add(16), open.add(8)), (1, 2));
         assert_eq!(open.take(10), 10);
-        // Each request that is gone is told.
+        // The result covers every request that is gone.
         assert_eq!((open.take_until(2), open.take_until(1)), (14, 0));
         assert_eq!(open.add(16), 3);
         assert_eq!(open.take_until(2), 0);

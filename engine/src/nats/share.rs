@@ -6,11 +6,11 @@
 //! decides: a share makes them fast, not right.
 //!
 //! A frozen engine (SIGSTOP, a virtual machine that stands still) leaves its requests open on a connection that nothing
-//! closes. Who reads its partitions next is served before them until they have expired: each takeover takes the next
-//! priority ([`super::silent`]).
+//! closes. The server prefers the next reader of its partitions to these open requests, until they expire: each takeover
+//! takes the next priority ([`super::silent`]).
 //!
-//! Due timers have no such priorities. All engines read them, and a request for them ends soon ([`requests::TIMERS_EXPIRE`]). What
-//! a frozen engine got comes to another one after the claim of ten seconds.
+//! Due timers have no such priorities. All engines read them, and a request for them ends soon ([`requests::TIMERS_EXPIRE`]).
+//! Another engine gets its messages after the claim of ten seconds.
 //!
 //! An engine that met a message for a newer build yields its partition for a while: while another engine lives that does
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
@@ -128,7 +128,8 @@ fn weight(engine: u64, partition: u64) -> u64 {
 /// First engine of each partition: rendezvous hashing, in which no engine gets more than its share, rounded up.
 fn firsts(live: &BTreeSet<u64>, partitions: u64) -> BTreeMap<u64, u64> {
     let engines = live.len().max(1) as u64;
-    let (least, mut larger) = (partitions / engines, partitions % engines);
+    let least = partitions / engines;
+    let mut larger = partitions % engines;
     let all = live
         .iter()
         .flat_map(|engine| (0..partitions).map(move |at| (weight(*engine, at), *engine, at)));

@@ -2,7 +2,7 @@
 
 use super::{
     link::Link,
-    post::{Fault, Outgoing},
+    publish::{Fault, Outgoing},
 };
 use crate::port::{EndedTask, OrderOut, StoreError, TaskQueue};
 use dormer_proto::{address::Origin, envelope, message::ReportReceipt};
@@ -64,7 +64,7 @@ impl NatsTasks {
         stream.delete_message(held.sequence).await.is_ok()
     }
 
-    /// Publishes once more what a forged message kept out.
+    /// Publishes again what a forged message kept out.
     async fn publish_again(&self, kept_out: Vec<Outgoing>) -> Result<(), StoreError> {
         let mut again = Vec::new();
         for message in kept_out {
@@ -75,7 +75,7 @@ impl NatsTasks {
         if again.is_empty() {
             return Ok(());
         }
-        for result in self.link.post.publish(again).await {
+        for result in self.link.publisher.publish(again).await {
             match result {
                 Ok(_) => {}
                 // The attempt's deadline ends it, and orders the next one.
@@ -109,9 +109,9 @@ impl TaskQueue for NatsTasks {
             });
             tasks.push(order.task);
         }
-        // For what a forged message may keep out. Without keys nothing is told apart from it.
+        // For what a forged message may keep out. Without keys a forged message is not recognised.
         let spare = self.link.keys.as_ref().map(|_| messages.clone());
-        let published = self.link.post.publish(messages);
+        let published = self.link.publisher.publish(messages);
         let (results, ()) = futures::join!(published, self.take_away(superseded));
         let mut kept_out = Vec::new();
         for (at, (task, result)) in tasks.iter().zip(results).enumerate() {

@@ -7,15 +7,15 @@
 //! deliveries acknowledges the message.
 
 use super::{
-    credit::{Credit, Source},
+    credit::{Credit, CreditPool},
     link::Link,
 };
 use async_nats::{Subject, jetstream::Message};
 use bytes::Bytes;
-use dormer_proto::id::hash64;
+use dormer_proto::{id::hash64, lock::Locked as _};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -59,7 +59,7 @@ struct Messages {
 struct UnackedMessage {
     reply: Subject,
     at: Instant,
-    source: Source,
+    pool: CreditPool,
     /// Credit that comes back with the acknowledgement.
     cost: usize,
 }
@@ -73,13 +73,13 @@ impl Messages {
 
 impl UnackedMessages {
     fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.locked()
     }
 
     /// Adds a message that came, for which credit was taken. `false`: it is held already, and this is a repeat.
-    pub(super) fn add(&self, key: Key, reply: Subject, source: Source, bytes: usize) -> bool {
+    pub(super) fn add(&self, key: Key, reply: Subject, pool: CreditPool, bytes: usize) -> bool {
         let now = Instant::now();
-        let cost = self.credit.came(source, bytes);
+        let cost = self.credit.came(pool, bytes);
         let mut messages = self.messages();
         // An idle engine begins to work with its next message.
         if messages.came.is_empty() {
@@ -89,14 +89,14 @@ impl UnackedMessages {
         let new = UnackedMessage {
             reply,
             at: now,
-            source,
+            pool,
             cost,
         };
         match messages.came.get_mut(&key) {
             Some(held) if works && now.duration_since(held.at) < HELD_FOR_MAX => {
                 held.reply = new.reply;
                 drop(messages);
-                self.credit.give_back(source, cost);
+                self.credit.give_back(pool, cost);
                 false
             }
             Some(held) => {
@@ -120,20 +120,17 @@ impl UnackedMessages {
             messages.works = Some(now);
             messages.came.remove(&key)
         };
-        if let Some(UnackedMessage {
-            at, source, cost, ..
-        }) = came
-        {
+        if let Some(UnackedMessage { at, pool, cost, .. }) = came {
             self.credit
-                .acknowledged(source, cost, now.duration_since(at), now);
+                .acknowledged(pool, cost, now.duration_since(at), now);
         }
     }
 
     /// Removes a message that is refused. That is no sign of work: anyone can send one, also to an engine that hangs.
     pub(super) fn remove_refused(&self, key: Key) {
         let came = self.messages().came.remove(&key);
-        if let Some(UnackedMessage { source, cost, .. }) = came {
-            self.credit.give_back(source, cost);
+        if let Some(UnackedMessage { pool, cost, .. }) = came {
+            self.credit.give_back(pool, cost);
         }
     }
 
@@ -177,12 +174,12 @@ pub(super) async fn run_extension(link: Arc<Link>, held: Arc<UnackedMessages>) {
 mod tests {
     use super::*;
 
-    const SOURCE: Source = Source::Partition(0);
+    const POOL: CreditPool = CreditPool::Partition(0);
 
     /// A message that comes.
     fn comes(held: &UnackedMessages, number: u64) -> bool {
         let reply = Subject::from(format!("{number}"));
-        held.add(Key(0, number), reply, SOURCE, 1)
+        held.add(Key(0, number), reply, POOL, 1)
     }
 
     #[test]
@@ -236,14 +233,14 @@ mod tests {
         let held = UnackedMessages::default();
         let free = || {
             let mut free = 0;
-            while let Some(one) = futures::FutureExt::now_or_never(held.credit.ask(SOURCE, 1)) {
+            while let Some(one) = futures::FutureExt::now_or_never(held.credit.ask(POOL, 1)) {
                 free += one;
             }
-            held.credit.give_back(SOURCE, free);
+            held.credit.give_back(POOL, free);
             free
         };
         let before = free();
-        let ask = || futures::FutureExt::now_or_never(held.credit.ask(SOURCE, 1));
+        let ask = || futures::FutureExt::now_or_never(held.credit.ask(POOL, 1));
         for number in [1, 2, 2] {
             assert_eq!(ask(), Some(1));
             comes(&held, number);

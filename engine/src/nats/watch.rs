@@ -1,12 +1,12 @@
 //! Watch over the streams: at each reconnect, when no stream accepts a message, and at intervals, it checks that each
 //! stream is still the same.
 //!
-//! A rebuildable stream holds a *canary*, a message that is never consumed. If it is missing or different, the stream
+//! A rebuildable stream holds a *marker*, a message that is never consumed. If it is missing or different, the stream
 //! was recreated or lost its content, and `outstanding()` of every run must be carried out. The identity stream, which is
-//! on file, has the canaries of the streams for which that was done: a process that ends before leaves the work to the
+//! on file, has the markers of the streams for which that was done: a process that ends before leaves the work to the
 //! next one. A history stream that ends before an acknowledged sequence breaks the store.
 
-use super::{connect::ANSWER_MAX, link::Link, post::Fault, streams::ensure};
+use super::{connect::ANSWER_MAX, link::Link, publish::Fault, streams::ensure};
 use crate::port::StoreError;
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::subject::{HISTORY_STREAMS, META_WHOLE};
@@ -27,16 +27,16 @@ const ANSWERS_APART: Duration = Duration::from_secs(2);
 /// Least time between requested checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Canaries of the rebuildable streams, by the stream's name.
+/// Markers of the rebuildable streams, by the stream's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Canaries(BTreeMap<String, Vec<u8>>);
+pub struct StreamMarkers(BTreeMap<String, Vec<u8>>);
 
 /// Checks until cancelled. `lost` counts the losses.
 pub(super) async fn run_watch(
     link: Arc<Link>,
     replicas: Option<usize>,
-    mut known: Canaries,
+    mut known: StreamMarkers,
     woken: Arc<Notify>,
     lost: watch::Sender<u64>,
 ) {
@@ -64,11 +64,11 @@ pub(super) async fn run_watch(
 pub(super) async fn check(
     link: &Link,
     replicas: Option<usize>,
-    known: &mut Canaries,
+    known: &mut StreamMarkers,
 ) -> Result<bool, StoreError> {
     let specs = link.names.streams();
-    let mut now = Canaries::default();
-    for (stream, subject) in link.names.canaries() {
+    let mut now = StreamMarkers::default();
+    for (stream, subject) in link.names.markers() {
         if let Some(spec) = specs.iter().find(|spec| spec.name == stream) {
             ensure(&link.js, spec, replicas, None)
                 .await
@@ -86,10 +86,10 @@ pub(super) async fn check(
     Ok(lost)
 }
 
-/// Canaries that the streams have now.
-pub(super) async fn present(link: &Link) -> Result<Canaries, StoreError> {
-    let mut present = Canaries::default();
-    for (stream, subject) in link.names.canaries() {
+/// Markers that the streams have now.
+pub(super) async fn present(link: &Link) -> Result<StreamMarkers, StoreError> {
+    let mut present = StreamMarkers::default();
+    for (stream, subject) in link.names.markers() {
         if let Some(found) = last(link, &stream, &subject).await? {
             present.0.insert(stream, found);
         }
@@ -97,8 +97,8 @@ pub(super) async fn present(link: &Link) -> Result<Canaries, StoreError> {
     Ok(present)
 }
 
-/// Canaries of the streams that hold all that is outstanding, by the note of who rebuilt them last.
-pub(super) async fn whole(link: &Link) -> Result<Canaries, StoreError> {
+/// Markers of the streams that hold all that is outstanding, by the note of who rebuilt them last.
+pub(super) async fn whole(link: &Link) -> Result<StreamMarkers, StoreError> {
     let subject = link.names.meta(META_WHOLE);
     let noted = last(link, &link.names.meta_stream(), &subject).await?;
     // An unreadable note is none: the streams are rebuilt once too often.
@@ -106,9 +106,9 @@ pub(super) async fn whole(link: &Link) -> Result<Canaries, StoreError> {
     Ok(read.unwrap_or_default())
 }
 
-/// Notes that the streams with these canaries hold all that is outstanding.
-pub(super) async fn note_whole(link: &Link, canaries: &Canaries) -> Result<(), StoreError> {
-    let body = serde_json::to_vec(canaries);
+/// Notes that the streams with these markers hold all that is outstanding.
+pub(super) async fn note_whole(link: &Link, markers: &StreamMarkers) -> Result<(), StoreError> {
+    let body = serde_json::to_vec(markers);
     let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
     let subject = link.names.meta(META_WHOLE);
     link.publish(subject, HeaderMap::new(), body.into()).await?;
@@ -130,7 +130,7 @@ async fn last(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>
     }
 }
 
-/// Writes a new canary, unless another process was faster. Returns the present one.
+/// Writes a new marker, unless another process was faster. Returns the present one.
 async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, StoreError> {
     let body = rand::random::<u64>().to_be_bytes().to_vec();
     let mut headers = HeaderMap::new();
@@ -141,7 +141,7 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
     }
     last(link, stream, subject)
         .await?
-        .ok_or_else(|| StoreError::Unavailable(format!("{stream} does not store its canary")))
+        .ok_or_else(|| StoreError::Unavailable(format!("{stream} does not store its marker")))
 }
 
 /// Detects a history stream that ends before a sequence that it acknowledged to this process. A leader that was deposed

@@ -88,7 +88,7 @@ impl<W: Workflow> Cache<W> {
         self.tick += 1;
         self.runs.insert(id, (self.tick, cached));
         if self.runs.len() > self.max {
-            self.shed();
+            self.drop_older_half();
         }
     }
 
@@ -97,7 +97,7 @@ impl<W: Workflow> Cache<W> {
     }
 
     /// Forgets what is known of a run. After a person's release whatever the store has must be accepted.
-    pub(super) fn forget_all(&mut self, run: &RunId) {
+    pub(super) fn forget_entirely(&mut self, run: &RunId) {
         self.runs.remove(run);
         self.newest.remove(run);
     }
@@ -160,12 +160,12 @@ impl<W: Workflow> Cache<W> {
 
     /// Seq of the newest record of `run` that this shard knows, if it is above `found`: an older record was put at
     /// the end.
-    pub(super) fn beyond(&self, run: &RunId, found: Seq) -> Option<Seq> {
+    pub(super) fn newer_than(&self, run: &RunId, found: Seq) -> Option<Seq> {
         let known = self.newest.get(run)?.seq;
         (known > found).then_some(known)
     }
 
-    fn shed(&mut self) {
+    fn drop_older_half(&mut self) {
         let mut ticks: Vec<u64> = self.runs.values().map(|(tick, _)| *tick).collect();
         let middle = ticks.len() / 2;
         let (_, median, _) = ticks.select_nth_unstable(middle);

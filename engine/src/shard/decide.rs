@@ -14,21 +14,24 @@ use crate::{
 use dormer_engine_core::{
     Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, InboxMessageOf, Offer, Record, Transition,
     Verdict, Workflow,
+    limit::{CountLimit, is_reached},
     unfenced::{Fence, enforced},
 };
 use dormer_proto::{
     envelope,
     id::{Revision, RunId, Seq, Timestamp},
-    message::{Ask, Inbound},
+    message::{Ask, Inbound, Request},
 };
 
 /// Redelivery delay of messages to a run with a full outbox, in milliseconds.
 const LATER_AGAIN_MS: u64 = 500;
+/// Least time between two reads of a run whose outbox is full in memory, in milliseconds. A read sends its signals again.
+const FULL_READ_AGAIN_MS: u64 = 10_000;
 /// What an offer does, for people.
 const DECIDING: &str = "deciding about a message";
 
-/// Plan: the result of one run's messages before the append.
-pub(super) struct Plan<W: Workflow, G> {
+/// Plan of a turn: the result of one run's messages before the append.
+pub(super) struct TurnPlan<W: Workflow, G> {
     pub(super) run: RunId,
     pub(super) expected: Expected,
     /// The observer's state before.
@@ -42,8 +45,8 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) acks: Vec<(u64, Ack)>,
     pub(super) dropped: u64,
     pub(super) unknown: u64,
-    /// Whether a drop was decided on a possibly old run, which must be read and decided again.
-    pub(super) confirm: bool,
+    /// Whether a drop, or a message's wait, was decided on a possibly old run, which must be read and decided again.
+    pub(super) must_reread: bool,
     /// Whether the run came from memory and may be outdated. A failed write then leads to a new read, not to quarantine.
     pub(super) stale: bool,
     /// Panic of code that works on the run, after which there is no record.
@@ -52,7 +55,7 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) messages: Vec<Received<W>>,
 }
 
-impl<W: Workflow, G> Plan<W, G> {
+impl<W: Workflow, G> TurnPlan<W, G> {
     /// Empty plan.
     fn of(run: &RunId, revision: Option<Revision>) -> Self {
         Self {
@@ -66,7 +69,7 @@ impl<W: Workflow, G> Plan<W, G> {
             acks: Vec::new(),
             dropped: 0,
             unknown: 0,
-            confirm: false,
+            must_reread: false,
             stale: false,
             fault: None,
             messages: Vec::new(),
@@ -77,7 +80,7 @@ impl<W: Workflow, G> Plan<W, G> {
     fn drop_message(&mut self, why: Dropped, fresh: bool) {
         self.dropped += 1;
         self.unknown += u64::from(why == Dropped::Unknown);
-        self.confirm |= !fresh && enforced(Fence::RereadBeforeDrop);
+        self.must_reread |= !fresh && enforced(Fence::RereadBeforeDrop);
         tracing::debug!(run = %self.run, ?why, "a message changes nothing");
     }
 }
@@ -97,21 +100,21 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         id: &RunId,
         open: OpenRun<W>,
         mut messages: Vec<Received<W>>,
-    ) -> Plan<W, E::StateBefore> {
+    ) -> TurnPlan<W, E::StateBefore> {
         let revision = open.revision;
         let stale = !open.fresh && enforced(Fence::RereadBeforeDrop);
         match self.try_decide(id, open, &mut messages).await {
-            Ok(plan) => Plan {
+            Ok(plan) => TurnPlan {
                 stale,
                 messages,
                 ..plan
             },
-            Err(fault) => Plan {
-                confirm: stale,
+            Err(fault) => TurnPlan {
+                must_reread: stale,
                 stale,
                 fault: Some(fault),
                 messages,
-                ..Plan::of(id, revision)
+                ..TurnPlan::of(id, revision)
             },
         }
     }
@@ -121,7 +124,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         id: &RunId,
         open: OpenRun<W>,
         messages: &mut [Received<W>],
-    ) -> Result<Plan<W, E::StateBefore>, Fault> {
+    ) -> Result<TurnPlan<W, E::StateBefore>, Fault> {
         if let Some(fault) = messages.iter().find_map(|received| received.fault.clone()) {
             return Err(fault);
         }
@@ -131,7 +134,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             revision,
             fresh,
         } = open;
-        let mut plan = Plan::of(id, revision);
+        let mut plan = TurnPlan::of(id, revision);
         let mut transition = guarded("beginning a transition", || {
             plan.before = run.as_ref().map(|run| self.observer.state_before(run));
             plan.alarm = Alarm::of(run.as_ref());
@@ -141,14 +144,14 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for received in messages.iter_mut() {
             if transition
                 .as_ref()
-                .is_some_and(|t| t.len() >= EVENTS_PER_RECORD_MAX)
+                .is_some_and(|t| is_reached(CountLimit::Events, t.len(), 1, EVENTS_PER_RECORD_MAX))
             {
                 plan.acks.push((received.token, Ack::Again(0)));
                 continue;
             }
             let timer_due = matches!(received.message.body, Inbound::TimerDue);
             let message = if fresh {
-                received.spend()
+                received.take_message()
             } else {
                 guarded("copying a message", || received.message.clone())?
             };
@@ -157,6 +160,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             match offer.verdict {
                 Verdict::Taken => causes.push(received.cause.clone()),
                 Verdict::Later => {
+                    plan.must_reread |= !fresh && self.may_have_room(id, at);
                     plan.acks.push((received.token, Ack::Again(LATER_AGAIN_MS)));
                     continue;
                 }
@@ -179,6 +183,18 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         Ok(plan)
     }
 
+    /// Whether a run whose outbox is full in memory is to be read: another engine may have emptied it, and then no other
+    /// message may come. The signals that are sent again replace those that were lost.
+    fn may_have_room(&mut self, run: &RunId, now: Timestamp) -> bool {
+        let recent = |read: &Timestamp| now.since_ms(*read) < FULL_READ_AGAIN_MS;
+        self.full_outboxes.retain(|_, read| recent(read));
+        if self.full_outboxes.contains_key(run) {
+            return false;
+        }
+        self.full_outboxes.insert(run.clone(), now);
+        true
+    }
+
     async fn offer(
         &self,
         id: &RunId,
@@ -190,31 +206,26 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let Some(transition) = transition else {
             return guarded(DECIDING, || match Transition::begin(at, ours, &message) {
                 Ok(mut begun) => {
-                    let offer = begun.offer(ours, message);
+                    let offer = begun.offer(ours, message, None);
                     *transition = Some(begun);
                     offer
                 }
                 Err(offer) => offer,
             });
         };
-        match message.body {
-            Inbound::Requested(request) if matches!(request.ask, Ask::Reset { .. }) => {
-                let Ask::Reset { to } = request.ask else {
-                    return guarded(DECIDING, || transition.offer_reset(request, None));
-                };
-                match self.record_at(id, to).await {
-                    Ok(bytes) => guarded(DECIDING, || {
-                        let then = bytes.and_then(|bytes| state_in::<W>(&bytes, to));
-                        transition.offer_reset(request, then)
-                    }),
-                    // The request stays in the inbox, because the store does not answer now.
-                    Err(_) => Ok(Offer {
-                        verdict: Verdict::Later,
-                        answer: None,
-                    }),
-                }
-            }
-            _ => guarded(DECIDING, || transition.offer(ours, message)),
+        let Some(to) = reset_to::<W>(&message) else {
+            return guarded(DECIDING, || transition.offer(ours, message, None));
+        };
+        match self.record_at(id, to).await {
+            Ok(bytes) => guarded(DECIDING, || {
+                let then = bytes.and_then(|bytes| state_in::<W>(&bytes, to));
+                transition.offer(ours, message, then)
+            }),
+            // The request stays in the inbox, because the store does not answer now.
+            Err(_) => Ok(Offer {
+                verdict: Verdict::Later,
+                answer: None,
+            }),
         }
     }
 
@@ -223,12 +234,24 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
             return Ok(None);
         };
-        if let Err(why) = self.believe(run, &bytes) {
+        if let Err(why) = self.verify_record(run, &bytes) {
             tracing::error!(%run, %seq, %why, "the stored record cannot be verified; a reset to it is refused");
             return Ok(None);
         }
         Ok(Some(bytes))
     }
+}
+
+/// Record that a reset names. `None`: the message is no reset.
+fn reset_to<W: Workflow>(message: &InboxMessageOf<W>) -> Option<Seq> {
+    let Inbound::Requested(Request {
+        ask: Ask::Reset { to },
+        ..
+    }) = &message.body
+    else {
+        return None;
+    };
+    Some(*to)
 }
 
 /// State in the record `seq`. `None`: it is another record, or not readable.

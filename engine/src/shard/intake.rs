@@ -36,7 +36,7 @@ pub(super) struct Received<W: Workflow> {
 
 impl<W: Workflow> Received<W> {
     /// Takes the message for a final verdict: on a run just read it is not decided twice.
-    pub(super) fn spend(&mut self) -> InboxMessageOf<W> {
+    pub(super) fn take_message(&mut self) -> InboxMessageOf<W> {
         let body = std::mem::replace(&mut self.message.body, Inbound::TimerDue);
         InboxMessage {
             run: self.message.run.clone(),
@@ -45,13 +45,13 @@ impl<W: Workflow> Received<W> {
         }
     }
 
-    /// The message as it came, also after [`Received::spend`].
+    /// The message as it came, also after [`Received::take_message`].
     pub(super) fn original(self) -> InboxMessageOf<W> {
-        self.renewed().message
+        self.decoded_again().message
     }
 
     /// The same with the message as it came.
-    pub(super) fn renewed(self) -> Self {
+    pub(super) fn decoded_again(self) -> Self {
         match decode::<W>(&self.bytes) {
             Ok(Decoded { message, fault }) => Self {
                 message,
@@ -117,7 +117,7 @@ pub struct DecodedDelivery<W: Workflow> {
 
 impl<W: Workflow> DecodedDelivery<W> {
     #[must_use]
-    pub fn open(delivery: Delivery) -> Self {
+    pub fn decode(delivery: Delivery) -> Self {
         Self {
             decoded: decode(&delivery.bytes),
             delivery,

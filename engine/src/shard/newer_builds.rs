@@ -21,13 +21,13 @@ const GONE_MS: u64 = 3 * NEWER_AGAIN_MS;
 /// Most runs with known waiting messages. Beyond it all are forgotten, and a few messages wait twice.
 const RUNS_MAX: usize = 20_000;
 
-/// Waiting message.
-struct WaitingRuns {
+/// Message that waits in the inbox for a newer build.
+struct WaitingMessage {
     cause: String,
     since: Timestamp,
 }
 
-impl WaitingRuns {
+impl WaitingMessage {
     /// Whether it differs from the message `cause` and still waits.
     fn replaces(&self, cause: &str, at: Timestamp) -> bool {
         self.cause != cause && at.since_ms(self.since) <= GONE_MS
@@ -39,10 +39,10 @@ impl WaitingRuns {
 struct Repeated {
     /// Latest due timer. It covers every deadline of an earlier one. The reverse does not hold: the newer build may
     /// have taken the earlier one, and wait for this one.
-    timer_due: Option<WaitingRuns>,
+    timer_due: Option<WaitingMessage>,
     /// Earlier due timers. Each is dropped when it is redelivered.
-    earlier: Vec<WaitingRuns>,
-    facts: HashMap<ObjectRef, (Version, WaitingRuns)>,
+    earlier: Vec<WaitingMessage>,
+    facts: HashMap<ObjectRef, (Version, WaitingMessage)>,
 }
 
 /// Runs that are left to a newer build.
@@ -109,7 +109,7 @@ impl Repeated {
             self.earlier.swap_remove(known);
             return Ack::Done;
         }
-        let before = self.timer_due.replace(WaitingRuns {
+        let before = self.timer_due.replace(WaitingMessage {
             cause: cause.to_owned(),
             since: at,
         });
@@ -119,7 +119,7 @@ impl Repeated {
     }
 
     fn ack<W: Workflow>(&mut self, at: Timestamp, received: &Received<W>) -> Ack {
-        let this = || WaitingRuns {
+        let this = || WaitingMessage {
             cause: received.cause.clone(),
             since: at,
         };

@@ -1,4 +1,4 @@
-//! Quarantine of runs that cannot go on: what a shard notes about them, and what becomes of their messages.
+//! Quarantine of runs that cannot continue: what a shard notes about them, and what becomes of their messages.
 
 use super::{Shard, UNAVAILABLE_AGAIN_MS, fault::Fault, intake::Received};
 use crate::{
@@ -27,7 +27,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         mut received: BTreeMap<RunId, Vec<Received<W>>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> BTreeMap<RunId, Vec<Received<W>>> {
-        let noted = self.known.of(received.keys());
+        let noted = self.quarantine_notes.of(received.keys());
         if noted.is_empty() {
             return received;
         }
@@ -43,7 +43,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for (run, note) in noted.into_iter().zip(notes) {
             let note = note.filter(|note| note.released.is_none());
             if let Some((record, since)) = note.as_ref().and_then(|it| Some((it.missed?, it.at))) {
-                self.known.set(&run, note);
+                self.quarantine_notes.set(&run, note);
                 if enforced(Fence::NotedDoubt) && !self.cache.suspect(&run, record, since.min(now))
                 {
                     self.doubt(&run, None);
@@ -51,16 +51,16 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 continue;
             }
             let held = note.as_ref().is_some_and(|note| note.holds(&self.build));
-            self.known.set(&run, note);
+            self.quarantine_notes.set(&run, note);
             if held && let Some(messages) = received.remove(&run) {
-                self.cache.forget_all(&run);
+                self.cache.forget_entirely(&run);
                 self.take_away(messages, acks).await;
             }
         }
         received
     }
 
-    /// Notes a run that cannot go on, and takes its messages away. Without a note they come again.
+    /// Notes a run that cannot continue, and takes its messages away. Without a note they come again.
     pub(super) async fn quarantine(
         &mut self,
         run: &RunId,
@@ -71,13 +71,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.cache.forget(run);
         // An engine that has just begun does not know the notes yet. A release lets every build try again.
         let noted = self.ports.quarantine().notes_of(slice::from_ref(run)).await;
-        let before = noted.map_or_else(|_| self.known.get(run), |mut notes| notes.pop().flatten());
+        let before = noted.map_or_else(
+            |_| self.quarantine_notes.get(run),
+            |mut notes| notes.pop().flatten(),
+        );
+        let version = before.as_ref().map_or(0, |note| note.version);
         let before = before.filter(|note| note.released.is_none());
         let mut builds = before.map(|note| note.builds).unwrap_or_default();
         builds.retain(|build| *build != self.build);
         builds.push(self.build.clone());
         builds.drain(..builds.len().saturating_sub(BUILDS_MAX));
-        let note = QuarantineNote {
+        let mut note = QuarantineNote {
             run: run.clone(),
             code: fault.code.to_owned(),
             why: cut(fault.why),
@@ -85,37 +89,37 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             builds,
             released: None,
             missed: None,
-            version: 0,
+            version,
         };
-        if let Err(error) = self.ports.quarantine().put(note.clone()).await {
-            tracing::debug!(%run, %error, "a quarantine could not be noted; the messages come again");
-            acks.extend(
-                messages
-                    .iter()
-                    .map(|it| (it.token, Ack::Again(UNAVAILABLE_AGAIN_MS))),
-            );
-            return;
+        match self.ports.quarantine().put(note.clone()).await {
+            Ok(version) => note.version = version,
+            Err(error) => {
+                tracing::debug!(%run, %error, "a quarantine could not be noted; the messages come again");
+                let messages = messages.iter();
+                acks.extend(messages.map(|it| (it.token, Ack::Again(UNAVAILABLE_AGAIN_MS))));
+                return;
+            }
         }
         tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
-        self.cache.forget_all(run);
+        self.cache.forget_entirely(run);
         self.counters.quarantined += 1;
         self.notify(|observer| observer.quarantined(run, &note.code, &note.why));
-        self.known.set(run, Some(note));
+        self.quarantine_notes.set(run, Some(note));
         self.take_away(messages, acks).await;
     }
 
     /// Notes at the end of the turn that a run is in doubt from now on, or no more.
     pub(super) fn doubt(&mut self, run: &RunId, missed: Option<MissedRecord>) {
         if missed.is_none() {
-            self.known.set(run, None);
+            self.quarantine_notes.set(run, None);
         }
-        self.doubts.insert(run.clone(), missed);
+        self.notes_to_write.insert(run.clone(), missed);
     }
 
     /// Writes down which runs are in doubt, for an engine that begins before they are quarantined, and removes the notes
     /// of those that are in doubt no more. Without an answer this engine alone knows, and the next turn tries again.
     pub(super) async fn note_doubts(&mut self) {
-        while let Some((run, missed)) = self.doubts.pop_first() {
+        while let Some((run, missed)) = self.notes_to_write.pop_first() {
             let noted = self
                 .ports
                 .quarantine()
@@ -133,7 +137,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                         missed: Some(missed),
                         version: 0,
                     };
-                    self.ports.quarantine().put(note).await
+                    self.ports.quarantine().put(note).await.map(drop)
                 }
                 (None, Ok(Some(note))) if note.missed.is_some() => {
                     self.ports.quarantine().remove(&run, note.version).await
@@ -143,7 +147,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             };
             if let Err(error) = result {
                 tracing::debug!(%run, %error, "a doubt is not noted; the next turn tries again");
-                self.doubts.entry(run).or_insert(missed);
+                self.notes_to_write.entry(run).or_insert(missed);
                 return;
             }
         }
@@ -175,7 +179,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     pub(super) async fn free(&mut self, stored: Vec<RunId>) {
         for run in stored {
             match release(self.ports.as_ref(), &run).await {
-                Ok(_) => self.known.set(&run, None),
+                Ok(_) => self.quarantine_notes.set(&run, None),
                 Err(error) => tracing::debug!(%run, %error, "the note stays for now"),
             }
         }

@@ -3,7 +3,7 @@
 use super::{
     Shard, UNAVAILABLE_AGAIN_MS,
     cache::Cached,
-    decide::Plan,
+    decide::TurnPlan,
     effects::EffectBatch,
     fault::{Fault, guarded},
     intake::Received,
@@ -25,38 +25,33 @@ use tokio::time::Instant;
 
 /// Plan whose record is being appended.
 struct PendingAppend<W: Workflow, G> {
-    plan: Plan<W, G>,
-    record: Record<W>,
-    /// Effects, which are carried out if the record is stored.
-    work: EffectBatch,
-    bytes: usize,
+    plan: TurnPlan<W, G>,
+    written: WrittenRecord<W>,
 }
 
 /// Record as it is appended.
-struct EncodedRecord<W: Workflow> {
-    append: Append,
+struct WrittenRecord<W: Workflow> {
     record: Record<W>,
-    work: EffectBatch,
+    /// Effects, which are carried out if the record is stored.
+    effects: EffectBatch,
+    /// Size of the record.
     bytes: usize,
 }
 
 /// Results of a batch.
-struct Batch<'a, W: Workflow> {
+struct Batch<W: Workflow> {
     /// Effects to carry out after the append.
-    work: EffectBatch,
+    effects: EffectBatch,
     /// Acknowledgements that are valid only if the effects were carried out.
-    held: Vec<(u64, Ack)>,
+    acks_after_effects: Vec<(u64, Ack)>,
     /// Acknowledgements that are valid in any case.
-    acks: &'a mut Vec<(u64, Ack)>,
+    acks: Vec<(u64, Ack)>,
     /// Records that could not be encoded.
     unwritten: u64,
-    /// Messages whose record is refused for good.
-    refused: Vec<RefusedMessages<W>>,
-    /// Messages of runs for which another engine was, or may have been, faster.
-    conflicted: Vec<(RunId, Vec<Received<W>>)>,
+    to_decide_again: UnstoredMessages<W>,
     /// Runs with a record stored in spite of a note.
-    freed: Vec<RunId>,
-    /// Messages of runs that cannot go on: their records panic while they are written.
+    to_unquarantine: Vec<RunId>,
+    /// Messages of runs that cannot continue: their records panic while they are written.
     faulty: Vec<(RunId, Fault, Vec<Received<W>>)>,
 }
 
@@ -90,18 +85,16 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// Appends, carries out the effects, and returns the acknowledgements. Returns the messages to decide again.
     pub(super) async fn store(
         &mut self,
-        plans: Vec<Plan<W, E::StateBefore>>,
+        plans: Vec<TurnPlan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> Result<UnstoredMessages<W>, StoreError> {
-        let work = EffectBatch::new(self.ports.history().incarnation());
         let mut batch = Batch {
-            work,
-            held: Vec::new(),
-            acks,
+            effects: EffectBatch::new(self.ports.history().incarnation()),
+            acks_after_effects: Vec::new(),
+            acks: Vec::new(),
             unwritten: 0,
-            refused: Vec::new(),
-            conflicted: Vec::new(),
-            freed: Vec::new(),
+            to_decide_again: UnstoredMessages::default(),
+            to_unquarantine: Vec::new(),
             faulty: Vec::new(),
         };
         let mut appends = Vec::new();
@@ -122,64 +115,58 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 Err(error) => self.not_stored(one, &error, &mut batch),
             }
         }
-        let undone = UnstoredMessages {
-            refused: std::mem::take(&mut batch.refused),
-            conflicted: std::mem::take(&mut batch.conflicted),
-        };
-        let freed = std::mem::take(&mut batch.freed);
-        let faulty = std::mem::take(&mut batch.faulty);
-        self.carry_out(batch).await?;
-        self.free(freed).await;
+        let Batch {
+            effects,
+            acks_after_effects,
+            acks: decided,
+            unwritten: _,
+            to_decide_again,
+            to_unquarantine,
+            faulty,
+        } = batch;
+        acks.extend(decided);
+        self.carry_out(effects, acks_after_effects, acks).await?;
+        self.free(to_unquarantine).await;
         for (run, fault, messages) in faulty {
             self.quarantine(&run, fault, messages, acks).await;
         }
-        Ok(undone)
+        Ok(to_decide_again)
     }
 
     /// Append of this plan, if it has a record. A plan without one is finished here.
     fn prepare(
         &mut self,
-        mut plan: Plan<W, E::StateBefore>,
-        batch: &mut Batch<'_, W>,
+        mut plan: TurnPlan<W, E::StateBefore>,
+        batch: &mut Batch<W>,
     ) -> Option<(Append, PendingAppend<W, E::StateBefore>)> {
         self.counters.dropped += plan.dropped;
         self.counters.unknown += plan.unknown;
         if plan.dropped > 0 {
-            let (dropped, unknown) = (plan.dropped, plan.unknown);
+            let dropped = plan.dropped;
+            let unknown = plan.unknown;
             self.notify(|observer| observer.dropped(dropped, unknown));
         }
         let answers = std::mem::take(&mut plan.answers);
         let Some((record, effects)) = plan.record.take() else {
-            batch.work.answers(answers);
+            batch.effects.answers(answers);
             if let Some(cached) = plan.unchanged {
-                plan.alarm.of_unchanged(&cached.run, &mut batch.work);
+                plan.alarm.of_unchanged(&cached.run, &mut batch.effects);
                 self.cache.put(cached);
             }
-            batch.held.extend(plan.acks);
+            batch.acks_after_effects.extend(plan.acks);
             return None;
         };
         let written = guarded("writing a record and its effects", || {
             self.write(&plan, record, effects, answers)
         });
         match written {
-            Ok(Ok(written)) => {
-                let EncodedRecord {
-                    append,
-                    record,
-                    work,
-                    bytes,
-                } = written;
-                let sent = PendingAppend {
-                    plan,
-                    record,
-                    work,
-                    bytes,
-                };
-                Some((append, sent))
-            }
+            Ok(Ok((append, written))) => Some((append, PendingAppend { plan, written })),
             // Another engine may have stored more: the run is read and decided again.
             Ok(Err(_)) | Err(_) if plan.stale => {
-                batch.conflicted.push((plan.run, plan.messages));
+                batch
+                    .to_decide_again
+                    .conflicted
+                    .push((plan.run, plan.messages));
                 None
             }
             Ok(Err(error)) => {
@@ -202,13 +189,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// so that a record whose effects panic is never stored.
     fn write(
         &self,
-        plan: &Plan<W, E::StateBefore>,
+        plan: &TurnPlan<W, E::StateBefore>,
         mut record: Record<W>,
-        mut effects: Effects,
+        mut due: Effects,
         answers: Vec<Answer>,
-    ) -> Result<EncodedRecord<W>, EncodeError> {
+    ) -> Result<(Append, WrittenRecord<W>), EncodeError> {
         let incarnation = self.ports.history().incarnation();
-        plan.alarm.after(&record, &mut effects);
+        plan.alarm.after(&record, &mut due);
         let (encoded, sum) = envelope::encode(&record, W::SCHEMA)?;
         let bytes = encoded.len();
         let run = &plan.run;
@@ -216,10 +203,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             Some(keys) => add_mac(keys, RecordOf { incarnation, run }, encoded),
             None => encoded,
         };
-        record.run.sealed(sum);
-        let mut work = EffectBatch::new(incarnation);
-        work.add(&record.run, effects);
-        work.answers(answers);
+        record.run.set_sum(sum);
+        let mut effects = EffectBatch::new(incarnation);
+        effects.add(&record.run, due);
+        effects.answers(answers);
         let append = Append {
             run: run.clone(),
             expected: plan.expected,
@@ -229,19 +216,19 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             closed: record.run.closed,
             quiet: record.run.is_quiet(),
         };
-        Ok(EncodedRecord {
-            append,
+        let written = WrittenRecord {
             record,
-            work,
+            effects,
             bytes,
-        })
+        };
+        Ok((append, written))
     }
 
     /// Effects that a build without the fence carries out before the append.
     fn early(&self, sent: &[PendingAppend<W, E::StateBefore>]) -> EffectBatch {
         let mut early = EffectBatch::new(self.ports.history().incarnation());
         for one in sent {
-            early.merge(one.work.clone());
+            early.merge(one.written.effects.clone());
         }
         early
     }
@@ -270,37 +257,41 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         one: PendingAppend<W, E::StateBefore>,
         revision: Revision,
-        batch: &mut Batch<'_, W>,
+        batch: &mut Batch<W>,
     ) {
-        let PendingAppend {
-            plan, record, work, ..
-        } = one;
+        let PendingAppend { plan, written } = one;
+        let WrittenRecord {
+            record, effects, ..
+        } = written;
         self.counters.records += 1;
         self.counters.events += record.events.len() as u64;
         tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
         self.notify(|observer| observer.stored(plan.before, &record));
-        if self.known.get(&plan.run).is_some() {
-            batch.freed.push(plan.run.clone());
+        if self.quarantine_notes.get(&plan.run).is_some() {
+            batch.to_unquarantine.push(plan.run.clone());
         }
-        batch.work.merge(work);
+        batch.effects.merge(effects);
         let run = record.run;
         self.cache.put(Cached { run, revision });
-        batch.held.extend(plan.acks);
+        batch.acks_after_effects.extend(plan.acks);
     }
 
     fn not_stored(
         &mut self,
         one: PendingAppend<W, E::StateBefore>,
         error: &AppendError,
-        batch: &mut Batch<'_, W>,
+        batch: &mut Batch<W>,
     ) {
-        let PendingAppend { plan, bytes, .. } = one;
+        let PendingAppend { plan, written } = one;
         self.cache.forget(&plan.run);
         match error {
             AppendError::Conflict => {
                 self.counters.conflicts += 1;
                 tracing::debug!(run = %plan.run, "another engine was faster; it is decided again");
-                batch.conflicted.push((plan.run, plan.messages));
+                batch
+                    .to_decide_again
+                    .conflicted
+                    .push((plan.run, plan.messages));
             }
             AppendError::Unknown(_) => {
                 tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
@@ -308,19 +299,22 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             }
             // A store may refuse a record before it compares the revision.
             AppendError::Refused(_) if plan.stale => {
-                batch.conflicted.push((plan.run, plan.messages));
+                batch
+                    .to_decide_again
+                    .conflicted
+                    .push((plan.run, plan.messages));
             }
-            AppendError::Refused(why) => self.refuse(plan, Some(bytes), why.clone(), batch),
+            AppendError::Refused(why) => self.refuse(plan, Some(written.bytes), why.clone(), batch),
         }
     }
 
     /// Sorts out the messages of a record that is refused for good. `bytes`: the size of the record.
     fn refuse(
         &mut self,
-        plan: Plan<W, E::StateBefore>,
+        plan: TurnPlan<W, E::StateBefore>,
         bytes: Option<usize>,
         why: String,
-        batch: &mut Batch<'_, W>,
+        batch: &mut Batch<W>,
     ) {
         self.counters.refused += 1;
         self.cache.forget(&plan.run);
@@ -332,7 +326,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         batch.acks.extend(later);
         let was_taken = |token: u64| taken.iter().any(|(taken, _)| *taken == token);
         let messages = plan.messages.into_iter();
-        batch.refused.push(RefusedMessages {
+        batch.to_decide_again.refused.push(RefusedMessages {
             run: plan.run,
             messages: messages.filter(|it| was_taken(it.token)).collect(),
             bytes,
@@ -341,19 +335,21 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 
     /// Carries out the effects of stored records. After a failure the next load of these runs carries out the rest.
-    async fn carry_out(&mut self, batch: Batch<'_, W>) -> Result<(), StoreError> {
-        let Batch {
-            work, held, acks, ..
-        } = batch;
-        let touched = work.runs();
-        let Err(error) = work.carry_out(self.ports.as_ref()).await else {
-            acks.extend(held);
+    async fn carry_out(
+        &mut self,
+        effects: EffectBatch,
+        acks_after_effects: Vec<(u64, Ack)>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Result<(), StoreError> {
+        let touched = effects.runs();
+        let Err(error) = effects.carry_out(self.ports.as_ref()).await else {
+            acks.extend(acks_after_effects);
             return Ok(());
         };
         for run in &touched {
             self.cache.forget(run);
         }
-        acks.extend(again(held, UNAVAILABLE_AGAIN_MS));
+        acks.extend(again(acks_after_effects, UNAVAILABLE_AGAIN_MS));
         if matches!(error, StoreError::Broken(_)) {
             Err(error)
         } else {

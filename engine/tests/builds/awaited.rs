@@ -74,7 +74,7 @@ impl DeadLetters for Awaited {
 }
 
 impl Quarantine for Awaited {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+    async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
         self.job(async move |store| Quarantine::put(store.as_ref(), note).await)
             .await
     }

@@ -1,12 +1,12 @@
 //! Contracts of the ports as functions over any adapter.
 
 use dormer_engine::port::{
-    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History,
-    HistoryReader, Inbox, Quarantine, QuarantineNote, SystemClock,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, EndedTask, Expected, History,
+    HistoryReader, Inbox, OrderOut, Quarantine, QuarantineNote, SystemClock, TaskQueue,
 };
 use dormer_proto::{
     envelope,
-    id::{Revision, RunId, Seq, Timestamp},
+    id::{Attempt, Revision, RunId, Seq, TaskId, Timestamp},
     message::{Inbound, InboxMessage, NoSignal},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -41,6 +41,8 @@ pub(crate) async fn history<H: History, R: HistoryReader>(store: &H, reader: &R)
     a_load_sees_every_acknowledged_append(store).await;
     records_come_in_order(store, reader).await;
     heads_page_through_each_run_once(store, reader).await;
+    heads_page_through_each_run_while_others_write(store, reader).await;
+    the_latest_records_are_kept(store, reader).await;
     forgetting_asks_for_the_revision(store, reader).await;
 }
 
@@ -197,6 +199,59 @@ async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &
             head.run
         );
     }
+}
+
+/// A page is no snapshot: runs behind and before its end change meanwhile, and new ones come. Each run that was there before
+/// the first page is found once, and a new one at most once.
+async fn heads_page_through_each_run_while_others_write<H: History, R: HistoryReader>(
+    store: &H,
+    reader: &R,
+) {
+    let mut revisions = Vec::new();
+    for i in 0..30 {
+        let run = run(&format!("writes.{i:02}"));
+        let revision = one(store, record(&run, Expected::Nothing, 1)).await;
+        revisions.push((run, revision.expect("stored")));
+    }
+    let mut seen: Vec<RunId> = Vec::new();
+    let mut after = None;
+    for page in 0.. {
+        let heads = reader.heads(after.as_ref(), 7).await.expect("heads");
+        let Some(last) = heads.last() else { break };
+        after = Some(last.run.clone());
+        seen.extend(heads.iter().map(|head| head.run.clone()));
+        if page < 8 {
+            // One that is likely behind the page, one that is likely before it, and a new one.
+            for at in [page, 29 - page] {
+                let (run, revision) = &mut revisions[at];
+                let next = record(run, Expected::At(*revision), 2);
+                *revision = one(store, next).await.expect("stored");
+            }
+            let new = run(&format!("writes.new.{page}"));
+            one(store, record(&new, Expected::Nothing, 1))
+                .await
+                .expect("stored");
+        }
+    }
+    let found: BTreeSet<&RunId> = seen.iter().collect();
+    assert_eq!(found.len(), seen.len(), "each run once");
+    for (run, _) in &revisions {
+        assert!(found.contains(run), "{run} is missing");
+    }
+}
+
+/// A history keeps the latest 256 records of a run (docs/engine.md).
+async fn the_latest_records_are_kept<H: History, R: HistoryReader>(store: &H, reader: &R) {
+    let a = run("long");
+    let mut expected = Expected::Nothing;
+    for seq in 1..=260 {
+        let revision = one(store, record(&a, expected, seq)).await.expect("stored");
+        expected = Expected::At(revision);
+    }
+    let records = reader.records(&a, Seq(0), 1_000).await.expect("records");
+    assert_eq!(records.len(), 256);
+    assert_eq!(records.first(), Some(&format!("{a}@5").into_bytes()));
+    assert_eq!(records.last(), Some(&format!("{a}@260").into_bytes()));
 }
 
 async fn forgetting_asks_for_the_revision<H: History, R: HistoryReader>(store: &H, reader: &R) {
@@ -360,13 +415,27 @@ pub(crate) async fn quarantine<Q: Quarantine>(quarantine: &Q) {
     let found = quarantine.notes_of(&asked).await.expect("notes");
     assert_eq!(found, [None, Some(notes[2].clone())]);
     let first = &notes[0];
-    quarantine.put(note("q.1", "anew")).await.expect("put");
+    // Another engine does not know it, or knows an earlier one.
+    for version in [0, first.version + 100] {
+        let other = QuarantineNote {
+            version,
+            ..note("q.1", "of an engine that knows no note")
+        };
+        quarantine.put(other).await.expect_err("it stays");
+    }
+    let anew = QuarantineNote {
+        version: first.version,
+        ..note("q.1", "anew")
+    };
+    let anew_version = quarantine.put(anew.clone()).await.expect("put");
+    quarantine.put(anew).await.expect_err("it has changed");
     quarantine
         .remove(&first.run, first.version)
         .await
         .expect("an answer");
     let now = quarantine.notes().await.expect("notes");
     assert_eq!(whys(&now), ["anew", "c", "b"], "a newer note stays");
+    assert_eq!(now[0].version, anew_version);
     for note in now {
         quarantine
             .remove(&note.run, note.version)
@@ -378,4 +447,43 @@ pub(crate) async fn quarantine<Q: Quarantine>(quarantine: &Q) {
             .expect("again is harmless");
     }
     assert_eq!(quarantine.notes().await.expect("notes"), []);
+}
+
+/// What a task queue promises: one order for each attempt, however often it is published, and none of an attempt that was
+/// superseded or of a task that ended. `waiting`: how many orders no worker has taken.
+pub(crate) async fn tasks<T: TaskQueue>(queue: &T, waiting: impl AsyncFn() -> u64) {
+    const CLASS: &str = "task";
+    let before = waiting().await;
+    let task = |key: &str| TaskId {
+        run: run(key),
+        seq: Seq(1),
+        ordinal: 0,
+    };
+    let publish = async |key: &str, attempt: u64| {
+        let order = OrderOut {
+            task: task(key),
+            attempt: Attempt(attempt),
+            class: CLASS,
+            bytes: format!("{key}/{attempt}").into_bytes(),
+        };
+        queue.publish(vec![order]).await.expect("published");
+        waiting().await - before
+    };
+    let withdraw = async |key: &str| {
+        let ended = EndedTask {
+            task: task(key),
+            class: CLASS,
+        };
+        queue.withdraw(vec![ended]).await;
+        waiting().await - before
+    };
+    assert_eq!(publish("one", 1).await, 1);
+    assert_eq!(publish("other", 1).await, 2);
+    assert_eq!(publish("one", 1).await, 2, "an order is there once");
+    assert_eq!(publish("one", 2).await, 2, "the attempt before has none");
+    assert_eq!(withdraw("nobody").await, 2, "no other task loses its order");
+    assert_eq!(withdraw("one").await, 1);
+    assert_eq!(publish("one", 3).await, 2, "a task that is issued again");
+    assert_eq!(withdraw("one").await, 1);
+    assert_eq!(withdraw("other").await, 0);
 }

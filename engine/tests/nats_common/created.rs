@@ -1,11 +1,14 @@
 //! Consumers that clients create on a server, by the requests for them.
 
-use dormer_proto::subject::{HISTORY_STREAMS, Names};
+use dormer_proto::{
+    lock::Locked as _,
+    subject::{HISTORY_STREAMS, Names},
+};
 use dormer_testkit::{NatsServer, await_condition};
 use futures::StreamExt;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::task::JoinHandle;
@@ -35,7 +38,7 @@ impl Created {
                 // The connection's own inbox, with a token for the request.
                 let reply = request.reply.as_deref().unwrap_or_default();
                 let client = reply.rsplit_once('.').unwrap_or_default().0.to_owned();
-                let mut by_stream = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut by_stream = noted.locked();
                 by_stream.entry(stream.to_owned()).or_default().push(client);
             }
         });
@@ -47,19 +50,13 @@ impl Created {
     }
 
     pub(crate) fn forget(&self) {
-        let mut by_stream = self
-            .by_stream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut by_stream = self.by_stream.locked();
         by_stream.clear();
     }
 
     /// Creators on each history stream so far.
     pub(crate) fn of_streams(&self) -> Vec<Vec<String>> {
-        let by_stream = self
-            .by_stream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let by_stream = self.by_stream.locked();
         let names = (0..HISTORY_STREAMS).map(|index| Names::default().history_stream(index));
         names
             .map(|name| by_stream.get(&name).cloned().unwrap_or_default())
@@ -75,10 +72,7 @@ impl Created {
             "what was asked until now",
             Duration::from_secs(60),
             || async {
-                let by_stream = self
-                    .by_stream
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let by_stream = self.by_stream.locked();
                 by_stream.contains_key(&end)
             },
         )

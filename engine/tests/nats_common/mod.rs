@@ -6,7 +6,7 @@ pub(crate) mod ground;
 
 use async_nats::jetstream::{self, AckKind, consumer::pull};
 use dormer_engine::{
-    nats::{NatsStore, Options, Sync},
+    nats::{Durability, NatsStore, Options},
     port::{Append, Delivery, Expected, Inbox, Ports},
 };
 use dormer_engine_core::{InboxMessageOf, Workflow};
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 pub(crate) fn options(server: &NatsServer) -> Options {
     Options {
         servers: server.url(),
-        sync: Sync::LazyAccepted,
+        durability: Durability::LazyAccepted,
         ..Options::default()
     }
 }

@@ -351,7 +351,8 @@ fn private_file(role: &str) -> String {
     format!("{role}.key")
 }
 
-/// Id of a public key: the first 8 bytes of its SHA-256.
+/// Id of a public key: the first 8 bytes of its SHA-256. Its digits are written here, since this package uses none of the
+/// others.
 pub(crate) fn key_id(public: &[u8]) -> String {
     let sum = digest(&SHA256, public);
     let mut id = String::with_capacity(16);

@@ -154,6 +154,46 @@ pub struct Program {
     pub source: &'static str,
 }
 
+impl Program {
+    /// Whether a version is one of this row.
+    fn covers(&self, version: Minor) -> bool {
+        let (first, last) = match self.version.strip_suffix(" and older") {
+            Some(last) => (Some(v(0, 0)), Minor::parse(last)),
+            None => {
+                let (first, last) = match self.version.split_once(" to ") {
+                    Some(range) => range,
+                    None => (self.version, self.version),
+                };
+                (Minor::parse(first), Minor::parse(last))
+            }
+        };
+        let range = first.zip(last);
+        range.is_some_and(|(first, last)| (first..=last).contains(&version))
+    }
+}
+
+/// Whether a version of containerd is supported; the reason if it is not. One that the table does not have is newer.
+///
+/// # Errors
+/// The reason, in words.
+pub fn containerd(version: Minor) -> Result<(), String> {
+    let row = CONTAINERD.iter().find(|it| it.covers(version));
+    match row {
+        Some(row) if !row.supported => Err(row.remark.to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Version of the sshd of Windows that calls itself `SSH-2.0-OpenSSH_for_Windows_9.5`, with what is known of it. `None`: it
+/// is another program, or the table does not have it.
+#[must_use]
+pub fn openssh(id: &str) -> Option<(Minor, &'static Program)> {
+    let version = id.trim().strip_prefix("SSH-2.0-OpenSSH_for_Windows_")?;
+    let version = Minor::parse(version)?;
+    let row = OPENSSH.iter().find(|it| it.covers(version))?;
+    Some((version, row))
+}
+
 /// Where the ends of containerd's releases are from.
 const CONTAINERD_RELEASES: &str = "containerd v2.4.2's table of releases";
 
@@ -249,6 +289,35 @@ mod tests {
             ("4", None),
         ] {
             assert_eq!(Minor::parse(text), minor, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_row_of_a_program_covers_the_versions_that_it_names() {
+        for row in CONTAINERD.iter().chain(&OPENSSH) {
+            let first = row.version.split(' ').next().and_then(Minor::parse);
+            assert!(first.is_some_and(|it| row.covers(it)), "{}", row.version);
+        }
+        for old in [v(1, 6), v(1, 5), v(0, 9)] {
+            let why = containerd(old).expect_err("refused");
+            assert!(why.contains("2025-08-23"), "{why}");
+        }
+        for good in [v(1, 7), v(2, 0), v(2, 4), v(3, 0)] {
+            assert_eq!(containerd(good), Ok(()), "{good}");
+        }
+        let row = |id: &str| openssh(id).map(|(version, row)| (version, row.version));
+        assert_eq!(
+            row("SSH-2.0-OpenSSH_for_Windows_7.7"),
+            Some((v(7, 7), "7.7"))
+        );
+        let old = row("SSH-2.0-OpenSSH_for_Windows_8.6");
+        assert_eq!(old, Some((v(8, 6), "8.1 to 9.4")));
+        assert_eq!(
+            row("SSH-2.0-OpenSSH_for_Windows_9.5p1"),
+            Some((v(9, 5), "9.5"))
+        );
+        for other in ["SSH-2.0-OpenSSH_9.6", "SSH-2.0-OpenSSH_for_Windows_6.0", ""] {
+            assert_eq!(row(other), None, "{other}");
         }
     }
 

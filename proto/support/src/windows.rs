@@ -1,5 +1,7 @@
 //! Windows builds: their names, whether they are supported, and when they end.
 
+use crate::version::Minor;
+
 /// Build of Windows Server 2019, and of version 1809.
 pub const SERVER_2019: &str = "10.0.17763";
 /// Build of Windows Server 2022.
@@ -36,6 +38,31 @@ const VERSION_1809: Release = Release {
     remark: "the build of Windows Server 2019; its product name has no year",
     source: LIFECYCLE,
 };
+
+impl Release {
+    /// Days until Microsoft's updates end, negative after that, on a day such as `2026-11-28`. `None`: that is no day.
+    #[must_use]
+    pub fn days_left(&self, today: &str) -> Option<i64> {
+        Some(day(self.ends)? - day(today)?)
+    }
+}
+
+/// Number of a day such as `2026-11-28`, counted from any fixed one.
+fn day(text: &str) -> Option<i64> {
+    let mut parts = text.splitn(3, '-').map(str::parse::<i64>);
+    let mut part = || parts.next()?.ok();
+    let (year, month, day) = (part()?, part()?, part()?);
+    if !(1..=9_999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years begin with March, so that the leap day is their last one.
+    let (year, month) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    Some(365 * year + leap_days + (153 * month + 2) / 5 + day)
+}
 
 /// The table of releases, supported ones first.
 pub const RELEASES: [Release; 12] = [
@@ -167,6 +194,8 @@ fn is_server_without_a_year(product: &str) -> bool {
 pub struct BadBuild {
     /// Last update of that Windows without the fault, as `17763.1457`.
     pub good_until: &'static str,
+    /// Kubelet whose node programs work with later updates again.
+    pub mended_from: Minor,
     /// What happens.
     pub what: &'static str,
     /// What to do.
@@ -178,10 +207,29 @@ pub struct BadBuild {
 /// Known-bad updates, the oldest first.
 pub const BAD_BUILDS: [BadBuild; 1] = [BadBuild {
     good_until: "17763.1457",
+    mended_from: Minor {
+        major: 1,
+        minor: 20,
+    },
     what: "Services of type LoadBalancer with endpoints on several Windows nodes answer unreliably",
     mend: "take a payload of WMCO 1.0.4 or later, with which later updates work again",
     source: "BZ#1942630; WMCO 1.0.4 release notes, RHBA-2021:1061",
 }];
+
+/// The known fault of a node with this update of Windows (`10.0.17763.1500`) and this kubelet.
+#[must_use]
+pub fn bad_build(kernel: &str, kubelet: Minor) -> Option<&'static BadBuild> {
+    let parts = |text: &str| -> Option<(u32, u32)> {
+        let (build, revision) = text.split_once('.')?;
+        Some((build.parse().ok()?, revision.parse().ok()?))
+    };
+    let (build, revision) = parts(kernel.strip_prefix("10.0.")?)?;
+    BAD_BUILDS.iter().find(|it| {
+        let good = parts(it.good_until);
+        let is_later = good.is_some_and(|(of, last)| of == build && revision > last);
+        is_later && kubelet < it.mended_from
+    })
+}
 
 /// Certificate of Secure Boot whose end a server does not survive by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,6 +295,36 @@ mod tests {
             let found = release(SERVER_2019, product).expect("a release");
             assert_eq!(found.name, name, "{product}");
         }
+    }
+
+    #[test]
+    fn the_days_until_updates_end_are_counted_by_the_calendar() {
+        let left = |today| RELEASES[0].days_left(today);
+        for (today, days) in [
+            ("2029-01-09", 0),
+            ("2029-01-08", 1),
+            ("2029-01-10", -1),
+            ("2028-07-13", 180),
+            ("2028-02-29", 315),
+            ("2028-03-01", 314),
+            ("2027-01-09", 731),
+        ] {
+            assert_eq!(left(today), Some(days), "{today}");
+        }
+        for odd in ["", "2029-13-01", "2029-01", "soon", "2029-01-32"] {
+            assert_eq!(left(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn an_update_is_bad_with_the_node_programs_of_its_time_alone() {
+        let kubelet = |minor| Minor { major: 1, minor };
+        let bad = |kernel, minor| bad_build(kernel, kubelet(minor)).is_some();
+        assert!(bad("10.0.17763.1458", 19));
+        assert!(!bad("10.0.17763.1457", 19), "the last good one");
+        assert!(!bad("10.0.17763.7919", 33), "later programs work with it");
+        assert!(!bad("10.0.20348.3207", 19), "another Windows");
+        assert!(!bad("5.14.0-570", 19) && !bad("10.0.17763", 19));
     }
 
     #[test]

@@ -94,19 +94,16 @@ impl Action {
     /// Conditions and consequences, in two sentences.
     #[must_use]
     pub fn terms(&self) -> String {
-        let from = match self.from {
-            [] => "Works in every state".to_owned(),
-            states => format!("Works in {}", states.join(", ")),
-        };
-        let when = if self.when.is_empty() {
-            String::new()
-        } else {
-            format!(", {}", self.when)
+        let from = match (self.from, self.when) {
+            ([], "") => "Works in every state".to_owned(),
+            ([], when) => format!("Works {when}"),
+            (states, "") => format!("Works in {}", states.join(", ")),
+            (states, when) => format!("Works in {}, {when}", states.join(", ")),
         };
         let danger = self
             .danger
             .map_or_else(String::new, |what| format!("; dangerous: {what}"));
-        format!("{from}{when}. It {}{danger}.", self.lease.text())
+        format!("{from}. It {}{danger}.", self.lease.text())
     }
 }
 

@@ -1,6 +1,10 @@
-//! Percent-encoding of names in the addresses of API and console.
+//! Addresses of API and console: percent-encoding of names in them, and the header that names the cluster.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Header of the API's answers: absolute path of a kubeconfig for the cluster, on the computer of the answering dormer. Only
+/// a demonstration sends it, as no kubeconfig of a person leads to its cluster.
+pub const KUBECONFIG_HEADER: &str = "dormer-kubeconfig";
 
 /// All but RFC 3986's unreserved characters.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC

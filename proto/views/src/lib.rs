@@ -11,6 +11,7 @@ pub mod kubeconfig;
 pub mod machine;
 pub mod moment;
 pub mod numbers;
+mod older_texts;
 pub mod open_enum;
 pub mod plan;
 pub mod prerequisites;
@@ -29,7 +30,7 @@ pub mod problem {
     pub use crate::explain::{
         groups::{Group, groups, requests},
         problem::*,
-        rollout_among::word_among,
-        short::in_short,
+        rollout_among::{seconds_left, time_left, word_among},
+        short::{in_short, in_short_on_page},
     };
 }

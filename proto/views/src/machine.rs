@@ -2,19 +2,22 @@
 
 use crate::{
     moment::{Moment, age},
+    older_texts,
     open_enum::OpenEnum,
     prerequisites::MissingPrerequisite,
     run::{RunStatus, Task, TaskFailure, TaskPhase},
 };
 use dormer_proto::{
+    held_by::HeldBy,
     id::Timestamp,
     listed,
     machine::{MachineApi, Validity},
     phase::{MachinePhase, MachineState},
+    requester::Requester,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 listed! {
     /// Kind of a machine's object, with its API group, as kubectl takes it.
@@ -86,9 +89,15 @@ pub struct Machine {
     /// Zone of its cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Fields that the template of its MachineSet has otherwise: the machine was made from an earlier one. At most eight.
+    /// Labels of the Machine, and of its Node's template, by which people choose machines. At most eight.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Fields in which it differs from the template of its MachineSet: the machine was made from an earlier one. At most eight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub template_differs: Vec<TemplateDifference>,
+    /// Whether its host is torn down under the lease that it holds: no abort ends its change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub torn_down: bool,
     /// The lease's token, while it holds the lease.
     pub token: Option<u64>,
     /// Whether its Machine is being deleted.
@@ -127,6 +136,9 @@ pub struct Machine {
     /// Name of the machine that serves in its place, of one that is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<String>,
+    /// Whether a person removed it from dormer: its Machine may be there still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
     /// In the answer to a resume or a hold: what that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
@@ -140,14 +152,20 @@ pub struct Machine {
     /// First check that its Node fails, while it is checked before it counts as joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unserved: Option<TaskFailure>,
-    /// Another operator that configures hosts, too: while it runs, this machine is left alone.
+    /// Another operator that configures hosts, too: which one and where. While it runs, this machine is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,
+    /// The commands that stop that operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_stop: Option<String>,
     /// Why it cannot become a node: its Windows, its platform, or a payload that is for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// The Node of another instance that has the machine's name, if that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_node: Option<ForeignNode>,
     /// What was found on its host that a node does not need, and what to do about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_remarks: Vec<String>,
@@ -162,7 +180,10 @@ pub struct Machine {
     pub down_since: Option<Moment>,
     /// Time at which the Machine was created, by the API server's clock.
     pub created: Option<Moment>,
-    /// Whether its Node has ever served. From then on nothing disturbs it without the lease.
+    /// deletionTimestamp of the Machine, if it was seen: the machine in its place is not older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<Moment>,
+    /// Whether it is in service: its Node has served, or was adopted. While this is true, disturbing it needs the lease.
     pub served: bool,
     /// Highest number among the attempts of its open tasks.
     pub attempt: Option<u64>,
@@ -196,7 +217,19 @@ impl Machine {
     }
 }
 
-/// A field of a Machine that the template of its MachineSet has otherwise.
+/// A Node that has the machine's name, and belongs to another instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForeignNode {
+    /// Name of the Node.
+    pub node: String,
+    /// providerID of the Node.
+    pub theirs: String,
+    /// providerID of the Machine.
+    pub ours: String,
+}
+
+/// A field in which a Machine differs from the template of its MachineSet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateDifference {
@@ -251,6 +284,14 @@ impl Machine {
         again || self.tasks.iter().any(later)
     }
 
+    /// Seconds since its Machine was created or, if that is unknown, since dormer's first record.
+    #[must_use]
+    pub fn age_seconds(&self) -> u64 {
+        let Moment(Timestamp(state)) = self.status.since;
+        let Moment(Timestamp(from)) = self.created.unwrap_or(self.status.began);
+        self.status.since_seconds + state.saturating_sub(from) / 1_000
+    }
+
     /// Seconds in its phase: since the phase was entered or, while that is unknown, since the state was.
     pub fn phase_seconds(&self) -> u64 {
         let Moment(Timestamp(state)) = self.status.since;
@@ -258,6 +299,12 @@ impl Machine {
             let Moment(Timestamp(phase)) = it;
             (state + self.status.since_seconds * 1_000).saturating_sub(phase) / 1_000
         })
+    }
+
+    /// Whether pods hold up its drain. For a while that is so in every drain.
+    pub fn is_held_up(&self) -> bool {
+        let drain = self.drain.as_ref();
+        drain.is_some_and(|drain| !drain.blockers.is_empty())
     }
 
     /// Phase in words, if it says more than the state (not for `Failed` and `failed`).
@@ -284,6 +331,13 @@ impl Machine {
     /// Its halts, the strongest first.
     pub fn halts(&self) -> impl Iterator<Item = &Halt> {
         self.halt.iter().chain(&self.also_halted)
+    }
+
+    /// Whether what it waits for is the end of its pause.
+    pub fn waits_for_resume(&self) -> bool {
+        let outside = self.status.quarantine.is_some() || self.lacks.is_some();
+        let paused = self.halts().any(|it| it.kind == HaltKind::Paused);
+        paused && !outside && self.neighbour.is_none()
     }
 
     /// Condition that a request waits for. `None`: nothing was asked for, or it is being done.
@@ -391,6 +445,10 @@ pub struct Drain {
     pub blockers: Vec<Blocker>,
     /// Whether PodDisruptionBudgets are ignored.
     pub force: bool,
+    /// When dormer itself ends what holds it up, by the pool's `drain.afterTimeout`. Absent: only a change of its pods or of
+    /// their budgets does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Moment>,
 }
 
 /// Pod that a drain cannot remove.
@@ -406,6 +464,9 @@ pub struct Blocker {
     /// Whether it leaves only once its host is said to be off: its Node does not answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub until_off: bool,
+    /// Finalizers of a deleted pod, which keep it. Absent: something else keeps it, or an older dormer answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
 }
 
 /// Condition of a Kubernetes object.
@@ -436,9 +497,15 @@ listed! {
 pub struct PendingRequest {
     /// What was asked for.
     pub what: OpenEnum<AskedFor>,
-    /// Person and reason; absent if an older build took the request.
+    /// Person and reason in one text; absent if an older build took the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Name of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// Reason of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Moment>,
@@ -460,16 +527,23 @@ impl PendingRequest {
 
     /// The person, and the reason in parentheses: `ann (a new kernel)`.
     pub fn person(&self) -> String {
-        person(self.by.as_deref())
+        let requester = requester(self.who.as_deref(), self.why.as_deref(), self.by.as_deref());
+        requester.map_or_else(|| A_PERSON.to_owned(), |it| it.to_string())
     }
 }
 
-/// Person of a text `PERSON: REASON`, with the reason in parentheses.
-pub fn person(by: Option<&str>) -> String {
-    match by.map(|by| by.split_once(": ").ok_or(by)) {
-        Some(Ok((who, why))) => format!("{who} ({why})"),
-        Some(Err(who)) => who.to_owned(),
-        None => "a person".to_owned(),
+/// Who asked for something, if an older build did not record it.
+pub const A_PERSON: &str = "a person";
+
+/// Who asked for something, and why. An older dormer says both only in the one text `by`.
+fn requester<'a>(
+    who: Option<&'a str>,
+    why: Option<&'a str>,
+    by: Option<&'a str>,
+) -> Option<Requester<'a>> {
+    match who {
+        Some(who) => Some(Requester { who, why }),
+        None => by.map(older_texts::requester),
     }
 }
 
@@ -479,12 +553,26 @@ pub fn person(by: Option<&str>) -> String {
 pub struct Retried {
     /// When it continued.
     pub at: Moment,
-    /// Person who asked for that, and reason; absent: the cause of the failure had changed.
+    /// Person who asked for that, and reason, in one text; absent: the cause of the failure had changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Name of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// Reason of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Why it had failed.
     #[serde(flatten)]
     pub failure: PhaseFailure,
+}
+
+impl Retried {
+    /// Who asked for that, and why. `None`: the cause of the failure had changed.
+    #[must_use]
+    pub fn requester(&self) -> Option<Requester<'_>> {
+        requester(self.who.as_deref(), self.why.as_deref(), self.by.as_deref())
+    }
 }
 
 listed! {
@@ -503,8 +591,17 @@ listed! {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Halt {
     pub kind: OpenEnum<HaltKind>,
-    /// Person and reason; null for the label.
+    /// Person and reason in one text; null for the label.
     pub by: Option<String>,
+    /// Name of the person; `dormer` if it holds the machine itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// Reason of the person, or the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Whether dormer itself holds the machine, until the cause has ended. Absent: an older dormer answered, and `by` says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<bool>,
     /// All of it in words.
     pub text: String,
     /// Time at which it began; absent if an older build wrote that record, and the dormer process that answers did not see it.
@@ -521,16 +618,30 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Halt {
+    /// Whether dormer itself holds the machine.
+    pub fn is_own(&self) -> bool {
+        let by_its_text = || {
+            let by = self.by.as_deref();
+            by.is_some_and(|by| HeldBy::from_stored_text(by) == HeldBy::Dormer)
+        };
+        self.own.unwrap_or_else(by_its_text)
+    }
+
     /// Who, since when and why: `held by ann for 3 hours: a new disk`.
     pub fn text_at(&self, now: Timestamp) -> String {
-        let (Some(by), Some(Moment(since))) = (&self.by, &self.since) else {
+        let known = self.requester().filter(|_| self.kind.known().is_some());
+        let (Some(Requester { who, why }), Some(Moment(since))) = (known, &self.since) else {
             return self.text.clone();
         };
-        let who = by.split_once(": ").map_or(by.as_str(), |(who, _)| who);
         let aged = age(now.0.saturating_sub(since.0) / 1_000);
-        let named = format!(" by {who}");
-        self.text
-            .replacen(&named, &format!("{named} for {aged}"), 1)
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        format!("{} by {who} for {aged}{why}", self.kind.id())
+    }
+
+    /// Who keeps the machine as it is, and why. `None`: its label.
+    #[must_use]
+    pub fn requester(&self) -> Option<Requester<'_>> {
+        requester(self.who.as_deref(), self.why.as_deref(), self.by.as_deref())
     }
 }
 

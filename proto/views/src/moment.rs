@@ -97,6 +97,26 @@ pub fn lasted(from: u64, to: u64) -> String {
     }
 }
 
+/// Seconds of a duration as people write it: a whole number with its unit, as in `90s`, `15m`, `2h` and `7d`. `None`: it
+/// is written otherwise.
+#[must_use]
+pub fn seconds(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let digits = number.bytes().all(|it| it.is_ascii_digit());
+    number
+        .parse::<u64>()
+        .ok()
+        .filter(|_| digits)?
+        .checked_mul(unit)
+}
+
 /// Age in words, in its largest unit of which there are at least two: `75 seconds`, `8 minutes`, `3 days`.
 pub fn age(seconds: u64) -> String {
     let (count, unit) = match seconds {
@@ -112,6 +132,27 @@ pub fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_with_its_unit() {
+        for (text, found) in [
+            ("90s", Some(90)),
+            ("15m", Some(900)),
+            ("2h", Some(7_200)),
+            ("7d", Some(604_800)),
+            ("0d", Some(0)),
+            ("7", None),
+            ("d", None),
+            ("", None),
+            ("+7d", None),
+            ("1h30m", None),
+            ("7\u{e4}", None),
+            ("99999999999999999999d", None),
+            ("999999999999999999d", None),
+        ] {
+            assert_eq!(seconds(text), found, "{text}");
+        }
+    }
 
     #[test]
     fn a_moment_is_written_in_rfc_3339() {

@@ -3,7 +3,7 @@
 
 use crate::machine::Machine;
 use dormer_proto::phase::{MachinePhase, MachineState};
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Numbers of some machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,22 +39,51 @@ impl Numbers {
     }
 }
 
+/// Machines of one owner, in an upgrade.
+#[derive(Default)]
+struct Change<'a> {
+    going: Vec<&'a Machine>,
+    others: Vec<&'a Machine>,
+}
+
 /// Machines that go and have another in their place already, of the same owner. No controller puts one in the place of a
 /// machine without an owner.
 pub fn replaced<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<&'a Machine> {
-    let mut changes: BTreeMap<&str, (Vec<&'a Machine>, usize)> = BTreeMap::new();
+    let mut changes: BTreeMap<&str, Change<'a>> = BTreeMap::new();
     for machine in machines {
         let Some(owner) = machine.owner.as_deref() else {
             continue;
         };
-        let (going, coming) = changes.entry(owner).or_default();
+        let Change { going, others } = changes.entry(owner).or_default();
         match goes(machine) {
             true => going.push(machine),
-            false => *coming += usize::from(!machine.served),
+            false => others.push(machine),
         }
     }
-    let of_owner = |(going, coming): (Vec<&'a Machine>, usize)| going.into_iter().take(coming);
-    changes.into_values().flat_map(of_owner).collect()
+    changes.into_values().flat_map(Change::replaced).collect()
+}
+
+impl<'a> Change<'a> {
+    /// Those that go, each with another machine in its place. The one that was deleted last has the fewest to choose from,
+    /// and chooses first.
+    fn replaced(mut self) -> Vec<&'a Machine> {
+        self.going.sort_by_key(|it| Reverse(it.deleted));
+        let mut replaced = Vec::new();
+        for goes in self.going {
+            if let Some(at) = self.others.iter().position(|it| comes_for(it, goes)) {
+                self.others.swap_remove(at);
+                replaced.push(goes);
+            }
+        }
+        replaced
+    }
+}
+
+/// Whether a machine may be in the place of one that goes. One that serves already is not older than the deletion: the run of
+/// the other may still wait for the word that it serves.
+fn comes_for(machine: &Machine, goes: &Machine) -> bool {
+    let later = goes.deleted.is_some() && machine.created >= goes.deleted;
+    !machine.served || later
 }
 
 /// Whether its Machine is being deleted, or is gone.
@@ -69,7 +98,9 @@ mod tests {
     use crate::{
         explain::tests::machine_in,
         machine::{Halt, HaltKind},
+        moment::Moment,
     };
+    use dormer_proto::id::Timestamp;
 
     fn updated(phase: MachinePhase) -> Machine {
         Machine {
@@ -87,6 +118,9 @@ mod tests {
             halt: Some(Halt {
                 kind: HaltKind::Held.into(),
                 by: Some("ann".into()),
+                own: None,
+                who: None,
+                why: None,
                 text: "held by ann".into(),
                 since: None,
             }),
@@ -145,6 +179,34 @@ mod tests {
         };
         let (going, comes) = (host(&deleted), host(&comes));
         assert_eq!(of(&[&serves, &going, &comes]), 3, "BYOH hosts");
+    }
+
+    #[test]
+    fn a_replacement_that_serves_counts_once_while_the_old_run_still_waits() {
+        let at = |seconds: u64| Some(Moment(Timestamp(1_763_708_400_000 + seconds * 1_000)));
+        let made = |seconds: u64| Machine {
+            created: at(seconds),
+            ..updated(MachinePhase::Serving)
+        };
+        let gone = |seconds: u64| Machine {
+            created: at(0),
+            deleted: at(seconds),
+            ..updated(MachinePhase::ReplacementWait)
+        };
+        let of = |machines: &[Machine]| Numbers::of(machines).machines;
+        // The first two have replaced others before.
+        assert_eq!(of(&[made(10), made(20), gone(30)]), 3, "none came yet");
+        let all = [made(10), made(20), gone(30), made(30)];
+        assert_eq!(of(&all), 3, "it serves");
+        let two = [made(10), gone(30), gone(40), made(45), made(35)];
+        assert_eq!(of(&two), 3);
+        let one_missing = [made(10), gone(30), gone(40), made(35)];
+        assert_eq!(of(&one_missing), 3, "for that of 30 alone");
+        let unknown = Machine {
+            deleted: None,
+            ..gone(0)
+        };
+        assert_eq!(of(&[made(10), unknown]), 2, "no time was seen");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct MachinePlan {
     pub from: Option<String>,
     /// Version that it would carry.
     pub to: Option<String>,
-    /// Fields of the Machine that the template of its MachineSet has otherwise. An upgrade in place does not change them.
+    /// Fields in which the Machine differs from the template of its MachineSet. An upgrade in place does not change them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub template_differs: Vec<TemplateDifference>,
     /// Whether its Machine is being deleted, so that nothing is changed on it any more. Its replacement is a machine of its own.
@@ -74,7 +74,7 @@ pub struct ItemChange {
     /// The item, such as `service:kubelet`.
     pub item: String,
     pub class: OpenEnum<ChangeClass>,
-    /// What differs.
+    /// Difference in words, such as the value found and the value wanted.
     pub detail: String,
 }
 

@@ -51,6 +51,10 @@ pub struct Event {
     /// Id of the other run: the sender or receiver of a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
+    /// Whether it comes again and again in a rollout, and matters only where it changes something: a report of a machine that
+    /// is well, or numbers of a MachineSet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub routine: bool,
     /// All of it in a sentence, without a full stop.
     pub text: String,
 }
@@ -66,15 +70,17 @@ impl Event {
             message: None,
             log: None,
             other: None,
+            routine: false,
             text: text.into(),
         }
     }
 }
 
 impl Event {
-    /// Whether it is only for dormer itself: runs confirm each other's signals, and a timer leads to what follows it.
+    /// Whether it is only for dormer itself: runs confirm each other's signals, a timer leads to what follows it, and what is
+    /// routine says nothing new.
     pub fn is_internal(&self) -> bool {
-        self.kind == EventKind::SignalReceipted || self.kind == EventKind::TimerDue
+        self.routine || self.kind == EventKind::SignalReceipted || self.kind == EventKind::TimerDue
     }
 }
 
@@ -234,6 +240,44 @@ mod tests {
 
     fn due(seq: u64) -> Record {
         record(seq, json!([{"kind": "timer-due", "text": "a timer"}]))
+    }
+
+    #[test]
+    fn what_is_routine_in_a_rollout_does_not_hide_what_a_person_did() {
+        let routine = |seq| {
+            record(
+                seq,
+                json!([{"kind": "signal-taken", "text": "report", "routine": true}]),
+            )
+        };
+        let pause = json!([{"kind": "requested", "text": "ann asked: pause"},
+            {"kind": "observed", "text": "numbers", "routine": true}]);
+        let mut granted = routine(4);
+        granted.state = "Halted".into();
+        let records = [
+            routine(1),
+            routine(2),
+            record(3, pause),
+            granted,
+            routine(5),
+        ];
+        let (rows, left_out) = shown(&records, false);
+        let texts: Vec<Vec<&str>> = rows
+            .iter()
+            .map(|row| row.events(false).map(|it| it.text.as_str()).collect())
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                vec!["report"],
+                vec!["ann asked: pause"],
+                vec!["report"],
+                vec!["report"]
+            ],
+            "the first of all, and those that change the state"
+        );
+        assert_eq!(left_out, 1);
+        assert_eq!(shown(&records, true).0.len(), 5);
     }
 
     #[test]

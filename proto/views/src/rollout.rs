@@ -42,6 +42,9 @@ pub struct Rollout {
     pub turned_away: Vec<String>,
     /// Person who stopped new grants, with the reason.
     pub paused: Option<String>,
+    /// Whether `waitingFor` is the end of that pause.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_resume: bool,
     /// Reason for which no lease is granted: there is no pool, or it forbids grants.
     #[serde(default)]
     pub held: Option<String>,
@@ -52,6 +55,9 @@ pub struct Rollout {
     /// commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_cure: Option<String>,
+    /// Last edit of the pool's spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<PoolEdit>,
     /// Reason for which the pool's present settings are refused. The ones before them hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -81,6 +87,19 @@ pub struct Rollout {
     /// Where it is in its life.
     #[serde(flatten)]
     pub status: RunStatus,
+}
+
+/// Last edit of a pool's spec, as the API server notes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolEdit {
+    /// Program that made it, such as `kubectl-edit`. The API server's audit names the person.
+    pub program: String,
+    /// When, by the API server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Moment>,
+    /// Fields that this program has set last.
+    pub fields: Vec<String>,
 }
 
 /// Rollback that is in force: its payload replaces the spec's.
@@ -148,6 +167,9 @@ pub struct Slot {
     pub since: Moment,
     /// What the slot waits for, once the holder's Machine is gone.
     pub waits_for: Option<String>,
+    /// Names of the machines that may come in the holder's place, once its Machine is gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<String>,
     /// Whether the holder's Machine is gone and has returned the lease: the slot stays taken until the machine in its place
     /// serves.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -161,7 +183,8 @@ impl Rollout {
     /// Direction of a rollback that is in force, and how it ends: `rolling back to 11.0.0, and spec.payload is 11.1.0`.
     pub fn direction(&self) -> Option<String> {
         let back = self.overridden.as_ref()?;
-        let (forward, by) = (back.forward(), &back.by);
+        let forward = back.forward();
+        let by = &back.by;
         let to = self.payload.as_deref().unwrap_or("another payload");
         let how = match self.slots.is_empty() && self.queue.is_empty() {
             true => "rolled back",
@@ -195,7 +218,7 @@ impl Rollout {
         self.slots.iter().filter(|slot| !slot.vacant)
     }
 
-    /// Holder that a person stopped, if no turn goes on and no place is left: nothing is granted until the machine is resumed.
+    /// Holder that a person stopped, if no turn continues and no place is left: nothing is granted until the machine is resumed.
     pub fn stopped_by(&self) -> Option<&Slot> {
         let full = self
             .max_unavailable

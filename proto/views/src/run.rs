@@ -30,7 +30,7 @@ pub struct RunStatus {
     pub quarantine: Option<Quarantine>,
 }
 
-/// Quarantine of a run that cannot go on: engines leave it alone until it is released.
+/// Quarantine of a run that cannot continue: engines leave it alone until it is released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Quarantine {
@@ -216,7 +216,7 @@ pub struct RemoteCommand {
     pub worker: String,
     /// Its number within the attempt, from 1.
     pub number: u64,
-    /// What it does.
+    /// Name of the operation.
     pub name: String,
     pub line: String,
     /// Start.

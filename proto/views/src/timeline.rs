@@ -17,7 +17,7 @@ pub struct Timeline {
     pub now: u64,
     /// The first record that is still stored; a store keeps the last 256 of each run. What came before it is not here, and
     /// the phase that it belongs to begins with its state.
-    #[serde(default)]
+    #[serde(default, rename = "firstRecord", alias = "first_record")]
     pub first_record: u64,
     /// Episodes, oldest first. The time between two of them belongs to one without a name, `serving`.
     pub episodes: Vec<Episode>,
@@ -193,12 +193,38 @@ impl Episode {
     /// How it ended, in words.
     pub fn ending(&self) -> &str {
         match (self.to, self.result.as_str()) {
+            (None, _) if self.rests_in(MachinePhase::Failed) => "failed",
             (None, _) => "under way",
             (Some(_), "") => "ended",
+            (Some(_), GIVEN_UP) if self.is_drain() => "resumed",
             (Some(_), result) => result,
         }
     }
+
+    /// Purpose for people. A drain that a person asked for is recorded as an upgrade, since it needs the lease as well.
+    pub fn purpose(&self) -> &str {
+        if self.is_drain() { "drain" } else { &self.kind }
+    }
+
+    /// Whether it only drained the node until a person resumed the machine.
+    fn is_drain(&self) -> bool {
+        let drained = self
+            .phases
+            .iter()
+            .any(|it| it.phase == MachinePhase::Drained);
+        let given_up = self.to.is_some() && self.result == GIVEN_UP;
+        self.rests_in(MachinePhase::Drained) || given_up && drained
+    }
+
+    /// Whether it is open, and the machine waits in this phase.
+    fn rests_in(&self, phase: MachinePhase) -> bool {
+        let last = self.phases.last();
+        self.to.is_none() && last.is_some_and(|last| last.to.is_none() && last.phase == phase)
+    }
 }
+
+/// Result of an episode whose change was given up.
+pub const GIVEN_UP: &str = "given up";
 
 /// Name of the time between two episodes.
 pub const BETWEEN: &str = "serving";
@@ -215,6 +241,17 @@ mod tests {
             from,
             to,
             tasks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_record_is_spelt_as_other_fields_and_that_of_an_older_server_is_read() {
+        for field in ["firstRecord", "first_record"] {
+            let read = serde_json::json!({"run": "machine/u", "now": 1, field: 9, "episodes": []});
+            let read: Timeline = serde_json::from_value(read).expect("a timeline");
+            assert_eq!(read.first_record, 9, "{field}");
+            let shown = serde_json::to_value(read).expect("JSON");
+            assert_eq!(shown["firstRecord"], 9);
         }
     }
 
@@ -250,6 +287,50 @@ mod tests {
             "{said}"
         );
         assert_eq!((not_stored(1), not_stored(0)), (None, None));
+    }
+
+    #[test]
+    fn an_episode_says_what_it_was_for_and_how_it_stands() {
+        let upgrade = |phases: Vec<Phase>, to, result: &str| Episode {
+            kind: "upgrade".into(),
+            seq: 25,
+            from: 0,
+            to,
+            result: result.into(),
+            phases,
+        };
+        let said = |it: Episode| format!("{}: {}", it.purpose(), it.ending());
+        let evicting = || phase(MachinePhase::Evicting, 0, Some(5));
+        let drained = |to| phase(MachinePhase::Drained, 5, to);
+        let undoing = || phase(MachinePhase::Undoing, 9, Some(10));
+        let ended = vec![evicting(), drained(Some(9)), undoing()];
+        assert_eq!(
+            said(upgrade(ended.clone(), Some(10), GIVEN_UP)),
+            "drain: resumed"
+        );
+        assert_eq!(
+            said(upgrade(vec![evicting(), drained(None)], None, "")),
+            "drain: under way"
+        );
+        let aborted = vec![evicting(), undoing()];
+        assert_eq!(
+            said(upgrade(aborted, Some(10), GIVEN_UP)),
+            "upgrade: given up"
+        );
+        assert_eq!(
+            said(upgrade(ended, Some(10), "upgraded")),
+            "upgrade: upgraded"
+        );
+        let failed = vec![evicting(), phase(MachinePhase::Failed, 5, None)];
+        assert_eq!(said(upgrade(failed, None, "")), "upgrade: failed");
+        assert_eq!(
+            said(upgrade(
+                vec![phase(MachinePhase::Evicting, 0, None)],
+                None,
+                ""
+            )),
+            "upgrade: under way"
+        );
     }
 
     #[test]

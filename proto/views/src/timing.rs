@@ -50,7 +50,11 @@ pub static TIMINGS: [PhaseTiming; MachinePhase::ALL.len()] = {
     use ChangePart as C;
     use MachinePhase as P;
     [
-        row(P::AddressWait).limits(5, 15).part(C::Provision),
+        // A Machine whose first observation has an address does not wait for one.
+        row(P::AddressWait)
+            .limits(5, 15)
+            .part(C::Provision)
+            .optional(),
         row(P::Probing).limits(15, 30).part(C::Provision),
         row(P::KeyWait).limits(15, 30).part(C::Provision).optional(),
         row(P::Adopting).limits(20, 60),

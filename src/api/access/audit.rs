@@ -1,8 +1,9 @@
 //! Audit of the API and the console: logins, refusals, reads of confidential data, and actions, each with the right
 //! that permitted it and the caller's address. One JSON object a line.
 
-use crate::ApiError;
-use dormer_proto::id::Timestamp;
+use crate::{ApiError, run_cache::LastRecord};
+use dormer_proto::{id::Timestamp, lock::Locked as _};
+use dormer_telemetry::{AuditExport, AuditLine};
 use dormer_views::moment::Moment;
 use serde::Serialize;
 use std::{
@@ -12,7 +13,7 @@ use std::{
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
@@ -103,6 +104,9 @@ pub(super) struct Entry {
     /// Whether an answered action was only checked, by the field `dryRun` of its body.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) dry_run: bool,
+    /// Last record of the run that an answered action was for. The history's owner cannot take it out of the audit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) record: Option<LastRecord>,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
@@ -218,6 +222,8 @@ impl Refusals {
 /// Writer of lines.
 struct Writer {
     target: Target,
+    /// Export of the lines that were written.
+    copies: Option<AuditExport>,
     counts: Arc<Counts>,
     /// Whether the last line may lack its end.
     torn: bool,
@@ -231,11 +237,16 @@ enum Target {
 }
 
 impl Audit {
-    /// Audit at `target`. `required`: what cannot be written is not done.
+    /// Audit at `target`. `required`: what cannot be written is not done. `copies` sends what was written to a
+    /// collector.
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(target: &AuditTarget, required: bool) -> io::Result<Arc<Self>> {
+    pub fn open(
+        target: &AuditTarget,
+        required: bool,
+        copies: Option<AuditExport>,
+    ) -> io::Result<Arc<Self>> {
         let target = match target {
             AuditTarget::Output => Target::Out(Box::new(io::stdout())),
             AuditTarget::File(path) => Target::File {
@@ -243,14 +254,15 @@ impl Audit {
                 file: opened(path)?,
             },
         };
-        Ok(Arc::new(Self::over(target, required)?))
+        Ok(Arc::new(Self::over(target, required, copies)?))
     }
 
-    fn over(target: Target, required: bool) -> io::Result<Self> {
+    fn over(target: Target, required: bool, copies: Option<AuditExport>) -> io::Result<Self> {
         let (queue, queued) = sync_channel(QUEUE_MAX);
         let counts = Arc::<Counts>::default();
         let writer = Writer {
             target,
+            copies,
             counts: Arc::clone(&counts),
             torn: false,
             unwritten: 0,
@@ -288,7 +300,7 @@ impl Audit {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
         if entry.outcome == AuditOutcome::Refused {
-            let mut refusals = (self.refusals.lock()).unwrap_or_else(PoisonError::into_inner);
+            let mut refusals = self.refusals.locked();
             let (user, address) = (entry.user.as_deref(), entry.from.as_deref());
             if refusals.is_a_flood(now.as_secs() / 60, user, address) {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -354,11 +366,21 @@ impl Writer {
             entry,
             unwritten: self.unwritten,
         };
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        let written = self.write(&text);
+        let mut text = serde_json::to_string(&line)?;
+        text.push('\n');
+        let written = self.write(text.as_bytes());
         match &written {
-            Ok(()) => self.unwritten = 0,
+            Ok(()) => {
+                self.unwritten = 0;
+                if let Some(copies) = &self.copies {
+                    text.pop();
+                    copies.send(AuditLine {
+                        at: time.0,
+                        refused: entry.outcome == AuditOutcome::Refused,
+                        text,
+                    });
+                }
+            }
             Err(_) => self.unwritten += 1,
         }
         written
@@ -422,6 +444,7 @@ mod tests {
             rights: vec!["retry machines win-1".into()],
             status: None,
             dry_run: false,
+            record: None,
             error: None,
         }
     }
@@ -439,7 +462,7 @@ mod tests {
     async fn a_file_that_is_rotated_away_is_begun_anew_and_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        let audit = Audit::open(&AuditTarget::File(path.clone()), true).expect("open");
+        let audit = Audit::open(&AuditTarget::File(path.clone()), true, None).expect("open");
         let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         audit.write(ann()).await.expect("written");
         let mode = std::fs::metadata(&path)
@@ -466,13 +489,13 @@ mod tests {
     async fn a_full_disk_stops_what_must_be_audited_and_nothing_else() {
         let full = AuditTarget::File("/dev/full".into());
         let ann = || entry(AuditOutcome::Allowed, Some("ann"));
-        let required = Audit::open(&full, true).expect("open");
+        let required = Audit::open(&full, true, None).expect("open");
         let refused = required.write(ann()).await.expect_err("no room");
         assert_eq!(refused.status(), 503);
         let (what, remedy) = refused.what_and_remedy();
         assert!(what.contains("No space left on device"), "{what}");
         assert!(remedy.contains("--audit-required=false"), "{remedy}");
-        let lax = Audit::open(&full, false).expect("open");
+        let lax = Audit::open(&full, false, None).expect("open");
         assert_eq!(lax.write(ann()).await, Ok(()));
     }
 
@@ -499,7 +522,7 @@ mod tests {
     async fn after_a_full_disk_lines_are_whole_again_and_say_how_many_are_missing() {
         let disk = Arc::new(Mutex::new((Vec::new(), 100)));
         let target = Target::Out(Box::new(Disk(Arc::clone(&disk))));
-        let audit = Audit::over(target, false).expect("a thread");
+        let audit = Audit::over(target, false, None).expect("a thread");
         let ann = || entry(AuditOutcome::Allowed, Some("ann"));
         for _ in 0..3 {
             audit.write(ann()).await.expect("not required");
@@ -547,7 +570,7 @@ mod tests {
     async fn refusals_beyond_the_limit_are_counted_in_the_next_line() {
         let disk = Arc::new(Mutex::new((Vec::new(), usize::MAX)));
         let target = Target::Out(Box::new(Disk(Arc::clone(&disk))));
-        let audit = Audit::over(target, true).expect("a thread");
+        let audit = Audit::over(target, true, None).expect("a thread");
         for _ in 0..200 {
             let refused = audit.write(entry(AuditOutcome::Refused, Some("ann"))).await;
             refused.expect("written or counted");
@@ -589,7 +612,7 @@ mod tests {
             let (hold, held) = std::sync::mpsc::channel();
             let writes = Arc::<AtomicU64>::default();
             let disk = Hanging(held, Arc::clone(&writes));
-            let audit = Audit::over(Target::Out(Box::new(disk)), required).expect("a thread");
+            let audit = Audit::over(Target::Out(Box::new(disk)), required, None).expect("a thread");
             (audit, hold, writes)
         };
         let (required, hold_required, _) = hanging(true);

@@ -1,8 +1,9 @@
 //! Bounded cache of answers. Each entry has its own lifetime.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ impl<V: Clone> Cache<V> {
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<String, (Instant, V)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.locked()
     }
 
     /// Answer to the question. `None` if it is missing or expired.

@@ -1,10 +1,11 @@
 //! Limit on the concurrent requests of each user, so that one user cannot use up the server.
 
 use axum::{body::Body, response::Response};
+use dormer_proto::lock::Locked as _;
 use futures::StreamExt;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// Most requests of one user in progress, endless streams included: an open page holds one of those.
@@ -26,7 +27,7 @@ pub(super) struct Open {
 
 impl PerUser {
     fn all(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.locked()
     }
 
     /// Counts a request. `None`: the user has reached the limit.

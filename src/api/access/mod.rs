@@ -15,7 +15,7 @@ mod session;
 pub use review::Reviews;
 pub use session::{Sessions, TooLong};
 
-use super::{Api, ApiError};
+use super::{Api, ApiError, run_cache::LastRecord};
 use audit::{Audit, AuditEvent, AuditOutcome, Entry};
 use axum::{
     Router,
@@ -262,15 +262,25 @@ struct ShownBy(&'static str);
 #[derive(Clone)]
 struct Needed(Vec<Right>);
 
-/// Note that an action is only checked. The line `allowed` is written before the body is read; the reader of the body
-/// notes it for the line `answered`.
+/// Notes about an action for its line `answered`. The line `allowed` is written before the body is read.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DryRun(Arc<AtomicBool>);
+pub(crate) struct ActionNotes(Arc<Noted>);
 
-impl DryRun {
-    /// Notes that nothing is done.
-    pub(crate) fn note(&self) {
-        self.0.store(true, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Noted {
+    dry_run: AtomicBool,
+    record: OnceLock<LastRecord>,
+}
+
+impl ActionNotes {
+    /// Notes that the action is only checked.
+    pub(crate) fn dry_run(&self) {
+        self.0.dry_run.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the last record of the run that the action was for. The first note counts.
+    pub(crate) fn record(&self, last: LastRecord) {
+        let _ = self.0.record.set(last);
     }
 }
 
@@ -299,6 +309,7 @@ fn entry(parts: &Parts, event: AuditEvent, outcome: AuditOutcome) -> Entry {
         rights: rights.map_or_else(Vec::new, |it| it.0.iter().map(Right::named).collect()),
         status: None,
         dry_run: false,
+        record: None,
         error: None,
     }
 }
@@ -352,13 +363,13 @@ async fn guarded(State(guard): State<Arc<AccessGuard>>, request: Request, next: 
         Ok(admitted) => admitted,
         Err(error) => return refused(error),
     };
-    let checked = DryRun::default();
-    parts.extensions.insert(checked.clone());
+    let notes = ActionNotes::default();
+    parts.extensions.insert(notes.clone());
     let request = Request::from_parts(parts, body);
     let (response, open) = match entry.event {
         AuditEvent::Action => {
             let action = next.run(request);
-            match guard.audited(action, checked, open, entry).await {
+            match guard.audited(action, notes, open, entry).await {
                 Ok(audited) => audited,
                 Err(error) => return refused(error),
             }
@@ -396,7 +407,7 @@ impl AccessGuard {
     async fn audited(
         self: &Arc<Self>,
         action: impl Future<Output = Response> + Send + 'static,
-        checked: DryRun,
+        notes: ActionNotes,
         open: Option<limits::Open>,
         entry: Entry,
     ) -> Result<(Response, Option<limits::Open>), ApiError> {
@@ -411,7 +422,8 @@ impl AccessGuard {
             let answered = Entry {
                 outcome: AuditOutcome::Answered,
                 status: Some(status.as_u16()),
-                dry_run: checked.0.load(Ordering::Relaxed),
+                dry_run: notes.0.dry_run.load(Ordering::Relaxed),
+                record: notes.0.record.get().cloned(),
                 ..entry
             };
             // The action is done, and the request is on record; a lost line is counted.

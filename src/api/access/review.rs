@@ -7,6 +7,7 @@ use super::{
 use crate::ApiError;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_profile::sha256_hex;
+use dormer_proto::lock::Locked as _;
 use dormer_views::AUDIENCE;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
@@ -19,7 +20,7 @@ use std::{
     fmt::Debug,
     future::Future,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{sync::Semaphore, time::timeout};
@@ -68,7 +69,7 @@ struct Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut all = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.peers.locked();
         let Some(count) = all.get_mut(&self.peer) else {
             return;
         };
@@ -192,7 +193,7 @@ impl Reviews {
     /// 429: the peer has as many as one may have.
     fn slot(&self, peer: Option<IpAddr>) -> Result<Slot<'_>, ApiError> {
         let peer = peer.map(|peer| peer.to_canonical());
-        let mut all = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.peers.locked();
         let count = all.entry(peer).or_default();
         if *count >= STRANGERS_OF_PEER_MAX {
             return Err(ApiError::too_many(

@@ -71,7 +71,7 @@ async fn answer_from(
 async fn one_proxy_forwards_tokens_and_for_actions_from_our_own_pages_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("audit.log");
-    let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+    let audit = Audit::open(&AuditTarget::File(file.clone()), true, None).expect("open");
     let (_, router) = behind_a_gate(false, Some(audit));
     let list = || Request::get("/api/v1/machines");
     let act = || Request::post("/api/v1/machines/win-1/actions/retry");
@@ -162,7 +162,7 @@ fn lines(file: &Path) -> Vec<Value> {
 async fn the_audit_holds_logins_refusals_confidential_reads_and_actions() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("audit.log");
-    let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+    let audit = Audit::open(&AuditTarget::File(file.clone()), true, None).expect("open");
     let (gate, router) = behind_a_gate(false, Some(audit));
     let act = "/api/v1/machines/win-1/actions/retry";
     let link = gate.sessions.file_link();
@@ -225,7 +225,7 @@ async fn the_audit_holds_logins_refusals_confidential_reads_and_actions() {
 async fn an_action_is_done_and_on_record_when_its_caller_goes_away_or_it_panics() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("audit.log");
-    let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+    let audit = Audit::open(&AuditTarget::File(file.clone()), true, None).expect("open");
     let gone = Arc::new(tokio::sync::Barrier::new(2));
     let waiting = Arc::clone(&gone);
     let act = post(move |raw: RawPathParams| async move {
@@ -261,7 +261,7 @@ async fn an_action_is_done_and_on_record_when_its_caller_goes_away_or_it_panics(
 #[tokio::test]
 async fn nothing_is_done_that_cannot_be_audited_if_it_must_be() {
     for (required, expected) in [(true, 503), (false, 200)] {
-        let audit = Audit::open(&AuditTarget::File("/dev/full".into()), required);
+        let audit = Audit::open(&AuditTarget::File("/dev/full".into()), required, None);
         let (gate, router) = behind_a_gate(false, Some(audit.expect("open")));
         let act = Request::post("/api/v1/machines/win-1/actions/retry");
         let read = Request::get("/api/v1/machines/win-1/desired");

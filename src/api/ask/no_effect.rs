@@ -162,13 +162,7 @@ pub(crate) fn ends_of_others(run: &SharedRun, now: Timestamp, body: &Body) -> Ve
         return Vec::new();
     };
     let still = after.halts();
-    let of_others = |halt: &Halt| match halt {
-        Halt::Paused { by } | Halt::Held { by } => {
-            let person = by.split_once(": ").map_or(by.as_str(), |(who, _)| who);
-            person != who && person != "dormer"
-        }
-        Halt::Ignored => false,
-    };
+    let of_others = |halt: &Halt| halt.person().is_some_and(|person| person != who);
     let ended = before.halts().into_iter();
     let ended = ended.filter(|it| !still.contains(it) && of_others(it));
     ended.map(|it| it.to_string()).collect()
@@ -188,7 +182,8 @@ fn has_effect(run: &SharedRun, command: &Command<Dormer>) -> bool {
 fn under_way(run: &SharedRun) -> Option<String> {
     let flies = |phase: &TaskPhase| matches!(phase, TaskPhase::InFlight { .. });
     let task = run.tasks.iter().find(|task| flies(&task.phase))?;
-    let (attempt, name) = (task.attempt, task.body.name());
+    let attempt = task.attempt;
+    let name = task.body.name();
     Some(format!(
         "it has not failed: attempt {attempt} of {name} is under way, so there is nothing to retry"
     ))
@@ -774,8 +769,10 @@ mod tests {
     fn a_resume_names_what_it_would_end_of_other_people() {
         let hold = |by: &str| machine_run::Hold {
             by: by.into(),
+            who: None,
             at: None,
             why: None,
+            holder: None,
         };
         let of = |state: Machine, who: &str| {
             let body = Body {
@@ -817,6 +814,7 @@ mod tests {
             differs: vec!["kubelet.exe".into()],
             repair: false,
             anew: false,
+            asked: false,
         };
         let recreate = || machine::Signal::Recreate;
         for phase in [
@@ -877,6 +875,7 @@ mod tests {
             differs: vec!["kubelet.exe".into()],
             repair: false,
             anew: false,
+            asked: false,
         };
         let why = approved(Approval::Automatic, Phase::LeaseWait(change.clone()));
         let why = why.unwrap_or_default();

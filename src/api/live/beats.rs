@@ -1,8 +1,9 @@
 //! Latest heartbeat of every task that runs.
 
-use super::{lock, of_run};
+use super::of_run;
 use dormer_proto::{
     id::{Attempt, RunId, TaskId},
+    lock::Locked as _,
     message::Heartbeat,
 };
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
@@ -23,7 +24,7 @@ pub(super) struct AllBeats {
 impl AllBeats {
     pub(super) fn put(&self, heartbeat: Heartbeat) {
         let now = Instant::now();
-        let mut beats = lock(&self.of);
+        let mut beats = self.of.locked();
         let known = beats.contains_key(&heartbeat.task);
         if !known && beats.len() >= LIVE_MAX {
             beats.retain(|_, (at, _)| now.duration_since(*at) < SHOWN_FOR);
@@ -35,19 +36,19 @@ impl AllBeats {
 
     /// Removes the heartbeat of a task that has ended.
     pub(super) fn remove(&self, task: &TaskId) {
-        lock(&self.of).remove(task);
+        self.of.locked().remove(task);
     }
 
     /// Whether a worker sends heartbeats for this attempt.
     pub(super) fn is_alive(&self, task: &TaskId, attempt: Attempt) -> bool {
-        let beats = lock(&self.of);
+        let beats = self.of.locked();
         let beat = beats.get(task);
         beat.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
     }
 
     /// Heartbeats of one run that are not stale.
     pub(super) fn of(&self, run: &RunId) -> Vec<Heartbeat> {
-        let beats = lock(&self.of);
+        let beats = self.of.locked();
         let current = of_run(&beats, run).filter(|(_, (at, _))| at.elapsed() < SHOWN_FOR);
         current.map(|(_, (_, beat))| beat.clone()).collect()
     }

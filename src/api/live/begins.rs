@@ -1,9 +1,9 @@
 //! Since when each machine is in its phase and in its halt, learnt from the records as they are read.
 
-use super::lock;
 use dormer_engine_core::Run;
 use dormer_proto::{
     id::{RunId, Seq, Timestamp},
+    lock::Locked as _,
     phase::MachinePhase,
 };
 use dormer_workflows::{Dormer, State};
@@ -15,44 +15,47 @@ const FRESH: Duration = Duration::from_secs(30);
 
 /// Begins of all machines. Each lock is held for one map operation, never across an await.
 #[derive(Debug, Default)]
-pub(super) struct AllBegins {
-    of: Mutex<BTreeMap<RunId, Begins>>,
+pub(super) struct AllPhaseTimes {
+    of: Mutex<BTreeMap<RunId, PhaseTimes>>,
     /// Time at which all runs were read last.
     read: Mutex<Option<Instant>>,
 }
 
-impl AllBegins {
+impl AllPhaseTimes {
     /// Learns from a record when the phase and the halt of its run began.
     pub(super) fn observe(&self, run: &Run<Dormer>, at: Timestamp) {
-        let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
-        let mut begins = lock(&self.of);
+        let fresh = self
+            .read
+            .locked()
+            .is_some_and(|read| read.elapsed() < FRESH);
+        let mut begins = self.of.locked();
         let known = begins.get(&run.id);
         if known.is_some_and(|known| known.seq >= run.seq) {
             return;
         }
-        if let Some(next) = Begins::after(known, run, at, fresh) {
+        if let Some(next) = PhaseTimes::after(known, run, at, fresh) {
             begins.insert(run.id.clone(), next);
         }
     }
 
     /// All runs were read now.
     pub(super) fn observe_all(&self) {
-        *lock(&self.read) = Some(Instant::now());
+        *self.read.locked() = Some(Instant::now());
     }
 
     /// Forgets runs that are stored no more.
     pub(super) fn forget(&self, stored: impl Fn(&RunId) -> bool) {
-        lock(&self.of).retain(|run, _| stored(run));
+        self.of.locked().retain(|run, _| stored(run));
     }
 
-    pub(super) fn get(&self, run: &RunId) -> Option<Begins> {
-        lock(&self.of).get(run).cloned()
+    pub(super) fn get(&self, run: &RunId) -> Option<PhaseTimes> {
+        self.of.locked().get(run).cloned()
     }
 }
 
 /// Times at which a machine's phase and its halt began. `None`: before this process read the run first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Begins {
+pub(crate) struct PhaseTimes {
     seq: Seq,
     phase: MachinePhase,
     pub(crate) phase_since: Option<Timestamp>,
@@ -60,7 +63,7 @@ pub(crate) struct Begins {
     pub(crate) halt_since: Option<Timestamp>,
 }
 
-impl Begins {
+impl PhaseTimes {
     /// What a record of this time says, after the one `before` it. `fresh`: the runs were read shortly before, so a change
     /// is not much older than the record.
     fn after(before: Option<&Self>, run: &Run<Dormer>, at: Timestamp, fresh: bool) -> Option<Self> {

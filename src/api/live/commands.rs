@@ -1,8 +1,9 @@
 //! Latest remote commands of every task, in a bounded memory.
 
-use super::{lock, of_run};
+use super::of_run;
 use dormer_proto::{
     id::{RunId, TaskId},
+    lock::Locked as _,
     message::RemoteCommand,
 };
 use std::{
@@ -28,7 +29,7 @@ pub(super) struct AllCommands {
 impl AllCommands {
     /// Keeps a command. If there are too many, it replaces the oldest.
     pub(super) fn put(&self, command: RemoteCommand) {
-        lock(&self.kept).put(command);
+        self.kept.locked().put(command);
         self.received.send_modify(|received| *received += 1);
     }
 
@@ -39,7 +40,7 @@ impl AllCommands {
 
     /// Mark that changes when this run has a new command, or one of them has ended.
     pub(super) fn mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
-        let kept = lock(&self.kept);
+        let kept = self.kept.locked();
         of_run(&kept.of, run).fold((0, 0, None), |(all, over, _), (task, commands)| {
             let ended = commands
                 .iter()
@@ -53,7 +54,7 @@ impl AllCommands {
 
     /// Commands of one run, task by task.
     pub(super) fn of(&self, run: &RunId) -> Vec<RemoteCommand> {
-        let kept = lock(&self.kept);
+        let kept = self.kept.locked();
         let of_run = of_run(&kept.of, run);
         of_run.flat_map(|(_, commands)| commands).cloned().collect()
     }

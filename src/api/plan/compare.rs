@@ -16,7 +16,11 @@ use dormer_proto::{
     pool::{Desired, Terms, payload_of},
 };
 use dormer_views::plan::{self, MachinePlan};
-use dormer_workers::{catalog::InstalledVersion, host::cluster::Bootstrap, pool::Installed};
+use dormer_workers::{
+    catalog::InstalledVersion,
+    host::cluster::Bootstrap,
+    pool::{Installed, paths},
+};
 use dormer_workflows::machine::{ChangeStrategy, State};
 
 /// Most differences of one machine that are listed. The rest is a count.
@@ -88,7 +92,7 @@ pub(crate) fn compare(
     }
     let Some(desired) = state.desired() else {
         let why = match state.in_service {
-            true => "the pool does not say what it should be",
+            true => "its pool names no payload for it",
             false => "what it gets is known once its host was read and its pool names a payload",
         };
         plan.unknown = Some(why.into());
@@ -115,7 +119,8 @@ pub(crate) fn compare(
     let neighbour = state.neighbour().map(str::to_owned);
     let halted = state.halts().first().map(ToString::to_string);
     let stands = neighbour.or(halted);
-    plan.not_allowed = stands.or_else(|| bar(renderer, state, &manifest, candidate));
+    plan.not_allowed =
+        stands.or_else(|| bar(renderer, state, (&profile.name, &manifest), candidate));
     let before = match carried(renderer, state) {
         Ok(found) => found,
         Err(why) => {
@@ -165,24 +170,30 @@ fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, S
 fn bar(
     renderer: &PlanRenderer,
     state: &State,
-    manifest: &Manifest,
+    (profile, manifest): (&str, &Manifest),
     candidate: &Candidate,
 ) -> Option<String> {
     if candidate.payload.is_none() {
-        return state.barred();
+        return state.change_refusal();
     }
     let from = payload_of(state.version.as_deref()?)?;
     let may_follow = manifest.may_follow.clone();
     let edges = renderer.catalog.edges(&manifest.version);
     let installed = edges.is_some();
     let terms = Terms {
+        paths: paths(
+            &manifest.version,
+            &may_follow,
+            (&renderer.catalog, profile),
+            None,
+        ),
         may_follow,
         expired: edges.and_then(|edges| edges.expired),
         ..Terms::default()
     };
     let bars = terms.bars(&manifest.version, from);
     if installed {
-        bars.or_else(|| state.barred())
+        bars.or_else(|| state.change_refusal())
     } else {
         bars
     }

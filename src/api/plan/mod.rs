@@ -5,6 +5,7 @@ mod renderer;
 mod steps;
 
 pub(crate) use compare::{Candidate, ChangeMethod, compare};
+pub(crate) use renderer::NOT_PUBLISHED;
 pub use renderer::PlanRenderer;
 #[cfg(test)]
 pub(crate) use steps::StepDuration;

@@ -160,8 +160,8 @@ fn waits_for_a_person(machines: &[machine::View]) -> Option<(&'static str, Strin
     let kept = |one: &machine::View| {
         let why = match one.halt.as_ref()? {
             machine::Halt::Ignored => return None,
-            machine::Halt::Paused { by } => format!("paused by {by}"),
-            machine::Halt::Held { by } => format!("held by {by}"),
+            machine::Halt::Paused { by, .. } => format!("paused by {by}"),
+            machine::Halt::Held { by, .. } => format!("held by {by}"),
         };
         let differs = one.desired_version.is_some() && one.version != one.desired_version;
         differs.then_some(why)
@@ -474,7 +474,11 @@ mod tests {
             (false, "MachinesDiffer", false)
         );
         let held = machine::View {
-            halt: Some(machine::Halt::Held { by: "ann".into() }),
+            halt: Some(machine::Halt::Held {
+                by: "ann".into(),
+                holder: None,
+                who: None,
+            }),
             ..behind.clone()
         };
         let (ready, reason, stalled, why) = conditions(&[as_wanted.clone(), held]);

@@ -3,6 +3,10 @@
 //!
 //! All of it derives from the histories. Whatever is deleted is written again within a minute. Several consoles may
 //! project side by side: they write the same content, and an Event's name follows from its content.
+//!
+//! Statuses are rendered from the runs' states and not from the API's views: a status has to be the same from every console,
+//! and a view has what one process alone knows (heartbeats, ages, usual durations). Their types are those of the CRDs
+//! (`v1alpha1.rs`), which may not change with a field of the API.
 
 mod cluster;
 mod conditions;
@@ -199,7 +203,7 @@ impl Projector {
             }
             conditions::date(&mut object.status, there, now);
             kept.insert(object.object_key.clone());
-            if there != Some(&object.kept()) {
+            if !there.is_some_and(|there| object.is_shown(there)) {
                 due.push(object);
             }
         }
@@ -340,10 +344,172 @@ impl Projector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{Request, Response};
+    use axum::http::{Method, Request, Response};
+    use dormer_engine_core::{Entered, Run};
+    use dormer_proto::{
+        id::{LeaseToken, Seq, Sum},
+        work::rollout_run,
+    };
+    use dormer_workflows::{State, rollout};
     use kube::client::Body;
     use serde_json::json;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    const OPERATOR: &str =
+        "/apis/operators.coreos.com/v2/namespaces/dormer/operatorconditions/dormer.v1";
+
+    /// Conditions that are patched, as an API server gets them.
+    type Patches = Arc<Mutex<Vec<Value>>>;
+
+    /// A projector of an installation of the Operator Lifecycle Manager. Its API server refuses the first patch.
+    fn of_operator() -> (Projector, Patches) {
+        let patches = Patches::default();
+        let recorded = Arc::clone(&patches);
+        let answer = move |request: Request<Body>| {
+            let recorded = Arc::clone(&recorded);
+            async move {
+                let ours = request.uri().path() == OPERATOR && request.method() == Method::PATCH;
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let refused = if ours {
+                    let patch: Value = serde_json::from_slice(&body).expect("JSON");
+                    let mut recorded = recorded.lock().expect("unpoisoned");
+                    recorded.push(patch["spec"]["conditions"][0].clone());
+                    recorded.len() == 1
+                } else {
+                    true
+                };
+                let (code, body) = match refused {
+                    false => (
+                        200,
+                        json!({"apiVersion": "operators.coreos.com/v2",
+                        "kind": "OperatorCondition", "metadata": {"name": "dormer.v1"}}),
+                    ),
+                    true => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                        "status": "Failure", "code": 404, "reason": "NotFound", "message": "absent"}),
+                    ),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Response::builder().status(code).body(body)
+            }
+        };
+        let client = kube::Client::new(tower::service_fn(answer), "dormer");
+        let settings = Settings {
+            namespace: "dormer".into(),
+            name: "test".into(),
+            operator_condition: Some("dormer.v1".into()),
+            read_every: READ_EVERY,
+        };
+        let projector = Projector::new(Cluster::new(client, &settings), settings);
+        (projector, patches)
+    }
+
+    /// Rollout whose lease a machine holds, or none.
+    fn rollout(held: bool) -> SharedRun {
+        let slot = rollout::Slot {
+            token: LeaseToken(7),
+            uid: rollout::Uid::new("uid-a"),
+            owner: 0,
+            over_limit: false,
+            first: false,
+            seq: Seq(1),
+            at: Timestamp(0),
+            loss: None,
+            vacant: false,
+        };
+        let state = rollout::State {
+            slots: Some(slot).filter(|_| held).into_iter().collect(),
+            ..rollout::State::default()
+        };
+        Arc::new(Run {
+            id: rollout_run("windows").expect("a run"),
+            seq: Seq(7),
+            began: Timestamp(1),
+            state: State::Rollout(Box::new(state)),
+            entered: Entered::default(),
+            tasks: Vec::new(),
+            timers: BTreeMap::new(),
+            outbox: Vec::new(),
+            taken: BTreeMap::new(),
+            numbered: Seq(0),
+            requests: Default::default(),
+            facts: BTreeMap::new(),
+            episodes: Default::default(),
+            closed: None,
+            sum: Sum(0),
+        })
+    }
+
+    /// Object that a rollout with these builds is shown by.
+    fn shown_with(builds: BTreeMap<String, String>) -> objects::Object {
+        let mut run = Arc::unwrap_or_clone(rollout(false));
+        if let State::Rollout(state) = &mut run.state {
+            state.builds = builds;
+        }
+        let beside = conditions::Context {
+            server: None,
+            lacks: &[],
+        };
+        objects::of(&[Arc::new(run)], "dormer", beside).remove(0)
+    }
+
+    /// A merge patch without the field leaves what an earlier store knew.
+    #[test]
+    fn a_pools_status_has_the_builds_that_its_rollout_remembers() {
+        let known = [("11.0.0".to_owned(), "its SHA-256".to_owned())];
+        let shown = &shown_with(known.into()).status["builds"];
+        assert_eq!(shown, &json!({"11.0.0": "its SHA-256"}));
+        let none = shown_with(BTreeMap::new()).status;
+        assert!(
+            none.get("payload").is_some() && none.get("builds").is_none(),
+            "{none}"
+        );
+    }
+
+    /// The API server keeps such a key at each merge patch, so another patch would change nothing.
+    #[test]
+    fn a_build_that_the_rollout_does_not_know_is_no_reason_for_another_patch() {
+        let own = || BTreeMap::from([("11.0.0".to_owned(), "its own".to_owned())]);
+        for (known, builds, shown) in [
+            (own(), json!({"11.0.0": "its own", "11.2.0": "x"}), true),
+            (own(), json!({"11.0.0": "its own"}), true),
+            (own(), json!({"11.0.0": "another", "11.2.0": "x"}), false),
+            (own(), json!({"11.2.0": "x"}), false),
+            (BTreeMap::new(), json!({"11.2.0": "x"}), true),
+        ] {
+            let object = shown_with(known);
+            let mut there = object.kept();
+            there["builds"] = builds;
+            assert_eq!(object.is_shown(&there), shown, "{there}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_update_of_dormer_begins_while_a_machine_holds_the_lease() {
+        let (mut projector, patches) = of_operator();
+        let said = |patches: &Patches| -> Vec<(Value, Value)> {
+            let patches = patches.lock().expect("unpoisoned");
+            let one = |it: &Value| (it["status"].clone(), it["reason"].clone());
+            patches.iter().map(one).collect()
+        };
+        let held = (json!("False"), json!("LeaseHeld"));
+        // The first patch is refused, and repeated. Once it is there, it is not written again.
+        for expected in [1, 2, 2] {
+            projector.project(&[rollout(true)], &[], Timestamp(0)).await;
+            assert_eq!(said(&patches), vec![held.clone(); expected]);
+        }
+        let message = patches.lock().expect("unpoisoned")[0]["message"].to_string();
+        assert!(message.contains("holds the lease (token 7)"), "{message}");
+        projector
+            .project(&[rollout(false)], &[], Timestamp(0))
+            .await;
+        let all = said(&patches);
+        assert_eq!((all.len(), &all[2].0), (3, &json!("True")), "{all:?}");
+    }
 
     /// A projector whose API server begins to serve the machines' kind after so many lists of them.
     fn projector(refusals: usize) -> Projector {

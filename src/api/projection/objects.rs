@@ -63,6 +63,26 @@ impl Object {
         }
         status
     }
+
+    /// Whether a merge patch with this status changes nothing. It removes no build of a version that the rollout does not
+    /// know, so such builds do not count.
+    pub(super) fn is_shown(&self, there: &Value) -> bool {
+        let mut wanted = self.kept();
+        if let Some(builds) = there.get("builds").and_then(Value::as_object)
+            && let Some(fields) = wanted.as_object_mut()
+            && let Some(known) = fields
+                .entry("builds")
+                .or_insert_with(|| Value::Object(Default::default()))
+                .as_object_mut()
+        {
+            for (version, build) in builds {
+                known
+                    .entry(version.as_str())
+                    .or_insert_with(|| build.clone());
+            }
+        }
+        *there == wanted
+    }
 }
 
 /// Objects of these runs. Of two machines with one name the later one is shown.
@@ -147,6 +167,7 @@ fn pool(
         state: Some(view.state.id().to_owned()),
         since: Some(time(run.entered.at)),
         payload: view.payload,
+        builds: Some(state.builds.clone()).filter(|it| !it.is_empty()),
         members: Some(count(view.members)),
         joined: Some(count(view.joined)),
         failed: Some(count(view.failed)),

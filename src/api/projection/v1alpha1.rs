@@ -118,7 +118,7 @@ mod tests {
 # the histories: deleting the object loses nothing, and within a minute it is there again.
 #
 # v1alpha1 of WindowsPool is served for objects of earlier builds. When `kubectl get windowspools -A` shows none without a
-# spec, write each once more (kubectl get windowspools -A -o yaml | kubectl replace -f -) and take v1alpha1 out of the
+# spec, write each again (kubectl get windowspools -A -o yaml | kubectl replace -f -) and take v1alpha1 out of the
 # definition's status.storedVersions.
 ";
 

@@ -75,11 +75,11 @@ fn record(
     message: InboxMessageOf<Dormer>,
     expected: Expected,
 ) -> (Append, Run<Dormer>) {
-    transition.offer(OURS, message);
+    transition.offer(OURS, message, None);
     let (record, _) = transition.finish("test", Vec::new()).expect("a record");
     let (bytes, sum) = envelope::encode(&record, SCHEMA).expect("encoded");
     let mut run = record.run;
-    run.sealed(sum);
+    run.set_sum(sum);
     let append = Append {
         run: run.id.clone(),
         expected,

@@ -2,7 +2,7 @@
 
 use super::{
     already,
-    request::{RequestArgs, answer_text, user},
+    request::{RequestArgs, answer_text, under_lease, user},
 };
 use crate::{Failure, absent::listed, answer::Answer, machines::path_of, server::Server, terminal};
 use dormer_views::{actions::Action, any_run::AnyRun, machine::Machine};
@@ -58,7 +58,8 @@ impl<'a> Bulk<'a> {
     ) -> Result<Vec<Machine>, Failure> {
         let mut possible = Vec::new();
         for machine in machines {
-            let (path, body) = (self.path(&machine), self.request.body());
+            let path = self.path(&machine);
+            let body = self.request.body();
             match self.request.check(self.server, &path, &body).await {
                 Ok(()) => possible.push(machine),
                 Err(failure) => self.note(&machine, failure)?,
@@ -80,9 +81,16 @@ impl<'a> Bulk<'a> {
                 terminal::warn(text);
                 continue;
             }
-            let (path, body) = (self.path(machine), self.request.body());
+            let path = self.path(machine);
+            let body = self.request.body();
             match self.server.post::<Answer<AnyRun>>(&path, &body).await {
-                Ok(answer) => answers.push(answer),
+                Ok(answer) => {
+                    let address = &self.request.to.address;
+                    if let Some(text) = under_lease(self.action, machine, address) {
+                        terminal::warn(format_args!("{}: {text}", machine.name));
+                    }
+                    answers.push(answer);
+                }
                 Err(failure) => {
                     lost = self.note(machine, failure).err();
                     if lost.is_some() {
@@ -92,7 +100,8 @@ impl<'a> Bulk<'a> {
             }
         }
         let body = self.request.body();
-        let line = |it: &Answer<AnyRun>| answer_text(self.action, &body, &it.view, &[]);
+        let address = &self.request.to.address;
+        let line = |it: &Answer<AnyRun>| answer_text(self.action, &body, &it.view, &[], address);
         let lines: Vec<String> = answers.iter().map(line).collect();
         let text = self.request.to.programs(&answers)?;
         let text = text.unwrap_or_else(|| lines.join("\n"));

@@ -1,5 +1,6 @@
 //! Warning before a machine is taken out of service: what else is out of service in its pool.
 
+use super::{is_by, request::user};
 use crate::{
     absent::listed,
     server::{Server, segment},
@@ -21,7 +22,7 @@ pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
         return;
     }
     for machine in chosen {
-        if let Some(text) = halted(action, machine) {
+        if let Some(text) = halted(action, machine, &user()) {
             terminal::warn(text);
         }
     }
@@ -38,8 +39,9 @@ pub(super) async fn warn(server: &Server, action: &Action, chosen: &[Machine]) {
     }
 }
 
-/// Who keeps the machine as it is, and wants no upgrade of it. The action ends that; a drain sets a hold aside.
-fn halted(action: &Action, machine: &Machine) -> Option<String> {
+/// Who keeps the machine as it is, and wants no upgrade of it. The action ends that; a drain sets a hold aside. Whether it is
+/// `person`, the one who asks, needs no question.
+fn halted(action: &Action, machine: &Machine, person: &str) -> Option<String> {
     let by_people = machine.halts().filter(|halt| halt.by.is_some());
     let all: Vec<&str> = by_people.map(|halt| halt.text.as_str()).collect();
     let is = |kind: HaltKind| machine.halts().any(|it| it.kind == kind && it.by.is_some());
@@ -50,9 +52,14 @@ fn halted(action: &Action, machine: &Machine) -> Option<String> {
         (true, false) => "ends the pause",
         (false, _) => "ends the hold",
     };
+    let mut others = machine.halts().filter(|halt| halt.by.is_some());
+    let ask = match others.all(|halt| is_by(halt, person)) {
+        true => "",
+        false => ": ask them first",
+    };
     (!all.is_empty()).then(|| {
         format!(
-            "{}: {}. {} {does}: ask them first",
+            "{}: {}. {} {does}{ask}",
             machine.name,
             all.join("; "),
             action.name
@@ -104,13 +111,20 @@ mod tests {
     #[test]
     fn a_hold_by_a_person_is_said_before_it_ends() {
         let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
+        let held = machine_with(held);
+        let said = |action: &Action, machine: &Machine| halted(action, machine, "ada");
         assert_eq!(
-            halted(&RECREATE, &machine_with(held)).as_deref(),
+            said(&RECREATE, &held).as_deref(),
             Some("win-1: held by ann: memory dump. recreate ends the hold: ask them first")
+        );
+        assert_eq!(
+            halted(&RECREATE, &held, "ann").as_deref(),
+            Some("win-1: held by ann: memory dump. recreate ends the hold"),
+            "she set it herself"
         );
         let held = json!({"halt": {"kind": "held", "by": "ann: memory dump", "text": "held by ann: memory dump"}});
         assert_eq!(
-            halted(&DRAIN, &machine_with(held)).as_deref(),
+            said(&DRAIN, &machine_with(held)).as_deref(),
             Some(
                 "win-1: held by ann: memory dump. drain sets the hold aside until it is resumed: ask them first"
             )
@@ -118,14 +132,14 @@ mod tests {
         let paused = json!({"halt": {"kind": "paused", "by": "bob", "text": "paused by bob"},
             "alsoHalted": [{"kind": "held", "by": "ann", "text": "held by ann"}]});
         assert_eq!(
-            halted(&RECREATE, &machine_with(paused)).as_deref(),
+            said(&RECREATE, &machine_with(paused)).as_deref(),
             Some(
                 "win-1: paused by bob; held by ann. recreate ends the pause and the hold: ask them first"
             )
         );
         let labelled = json!({"halt": {"kind": "ignored", "by": null, "text": "ignored"}});
-        assert_eq!(halted(&RECREATE, &machine_with(labelled)), None);
-        assert_eq!(halted(&RECREATE, &machine_with(json!({}))), None);
+        assert_eq!(said(&RECREATE, &machine_with(labelled)), None);
+        assert_eq!(said(&RECREATE, &machine_with(json!({}))), None);
     }
 
     #[test]

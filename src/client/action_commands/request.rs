@@ -1,12 +1,19 @@
 //! Request of an action: the arguments that all of them share, the body that is sent, and the answer in words.
 
-use crate::{Failure, ServerArgs, answer::Answer, machines::path_of, server::Server, terminal};
+use super::is_by;
+use crate::{
+    Failure, ServerArgs,
+    answer::Answer,
+    machines::path_of,
+    server::{Address, Server},
+    terminal,
+};
 use clap::Args;
 use dormer_proto::{code, phase::MachinePhase};
 use dormer_views::{
-    actions::{ABORT, Action, HOLD, REMOVE, RESUME, RETRY},
+    actions::{ABORT, Action, HOLD, PAUSE, REMOVE, RESUME, RETRY},
     any_run::AnyRun,
-    machine::{Machine, Machines},
+    machine::{AskedFor, Halt, HaltKind, Machine, Machines},
     rollout::Overridden,
 };
 use serde::Serialize;
@@ -33,7 +40,7 @@ impl Risk {
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     /// Your reason; the history records it
-    #[arg(long, alias = "reason", default_value = "", hide_default_value = true)]
+    #[arg(long, alias = "reason", default_value = "", hide_default_value = true, value_parser = reason)]
     pub(super) why: String,
     /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
     #[arg(long)]
@@ -109,7 +116,7 @@ impl RequestArgs {
         if let Some(programs) = self.to.programs(&answer)? {
             return Ok(programs);
         }
-        if let Some(failure) = failed_again(action, &answer.view) {
+        if let Some(failure) = failed_again(action, &answer.view, &self.to.address) {
             return Err(failure);
         }
         // The state of a rollout depends on its machines. Without a right to list them the rollout alone says it.
@@ -118,15 +125,25 @@ impl RequestArgs {
             None => None,
         };
         let machines = machines.map_or_else(Vec::new, |it| it.items);
-        Ok(answer_text(action, body, &answer.view, &machines))
+        Ok(answer_text(
+            action,
+            body,
+            &answer.view,
+            &machines,
+            &self.to.address,
+        ))
     }
 
     /// An answer for people, with what an action on a machine in this state means beyond its words.
     pub(super) fn explained(&self, answer: String, action: &Action, before: &Machine) -> String {
-        match abort_meant(action, before) {
-            Some(meaning) if self.to.is_for_people() => format!("{answer}\n{meaning}"),
-            _ => answer,
+        if !self.to.is_for_people() {
+            return answer;
         }
+        let address = &self.to.address;
+        let meant = abort_meant(action, before, address);
+        let meant = meant.or_else(|| held_before(action, before, &user()));
+        let lines = [Some(answer), meant, under_lease(action, before, address)];
+        lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
     /// Lets the server check a request before a person is asked to confirm it.
@@ -203,7 +220,10 @@ impl RequestArgs {
         }
         terminal::ask(&format!("{question} Continue? [y/N] "));
         let mut said = String::new();
-        let _ = std::io::stdin().lock().read_line(&mut said);
+        if let Ok(0) = std::io::stdin().lock().read_line(&mut said) {
+            // The input ended on the line of the question.
+            terminal::ask("\n");
+        }
         match said.trim() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(Failure::Usage("cancelled: nothing was done".into())),
@@ -212,7 +232,7 @@ impl RequestArgs {
 }
 
 /// Failure of a machine whose retried step has failed already, when the retry is in its history.
-fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
+fn failed_again(action: &Action, run: &AnyRun, address: &Address) -> Option<Failure> {
     let machine = run.as_machine().filter(|_| action.name == RETRY.name)?;
     let failure = machine.failure.as_ref()?;
     Some(Failure::refused(
@@ -221,7 +241,10 @@ fn failed_again(action: &Action, run: &AnyRun) -> Option<Failure> {
             failure.message,
             code::shown(&failure.code)
         ),
-        format!("dormer why {} says what to do first", machine.name),
+        format!(
+            "{} says what to do first",
+            address.line(&["dormer", "why", &machine.name])
+        ),
     ))
 }
 
@@ -236,7 +259,7 @@ fn ends(action: &Action, checked: &Machine) -> Option<String> {
 }
 
 /// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
-fn abort_meant(action: &Action, before: &Machine) -> Option<String> {
+fn abort_meant(action: &Action, before: &Machine, address: &Address) -> Option<String> {
     if action.name != ABORT.name {
         return None;
     }
@@ -245,10 +268,78 @@ fn abort_meant(action: &Action, before: &Machine) -> Option<String> {
         Some(MachinePhase::ApprovalWait | MachinePhase::OwnerWait) => "No upgrade had begun. ",
         _ => "",
     };
-    let name = &before.name;
+    let resume = address.line(&["dormer", "resume", &before.name]);
     Some(format!(
-        "{waited}It is held: it serves as it is, and gets no upgrade until dormer resume {name}"
+        "{waited}It is held: it serves as it is, and gets no upgrade until {resume}"
     ))
+}
+
+/// That a person's hold has a new reason. `None`: another action, or this person has not held it.
+fn held_before(action: &Action, before: &Machine, person: &str) -> Option<String> {
+    let own = |halt: &&Halt| halt.kind == HaltKind::Held && is_by(halt, person);
+    let halt = before
+        .halts()
+        .find(own)
+        .filter(|_| action.name == HOLD.name)?;
+    Some(format!(
+        "It was {} already: the new reason replaces that one",
+        halt.text
+    ))
+}
+
+/// What a hold or a pause means for a machine that holds the lease, and how it serves again. `None`: another action, it does not
+/// hold the lease, or it gives the lease back whatever is asked for.
+pub(super) fn under_lease(action: &Action, before: &Machine, address: &Address) -> Option<String> {
+    use MachinePhase::{
+        Closing, ClosingGone, Deleting, Drained, Evicting, Leaving, Opening, Undoing, Vanishing,
+    };
+    let asked = action.name == HOLD.name || action.name == PAUSE.name;
+    before.token.filter(|_| asked)?;
+    let is_in = |phases: &[MachinePhase]| phases.iter().any(|phase| before.phase == *phase);
+    let line = |verb: &str| address.line(&["dormer", verb, before.name.as_str()]);
+    if is_in(&[Closing, Undoing, ClosingGone]) {
+        return None;
+    }
+    let may_abort = is_in(&[Opening, Evicting]) && !before.torn_down;
+    let stops = action.name == PAUSE.name && !is_in(&[Leaving]);
+    if stops || is_in(&[Drained]) {
+        let text = format!(
+            "It holds the lease: no other machine of pool {} is upgraded until it is resumed ({})",
+            before.pool,
+            line("resume")
+        );
+        return Some(match may_abort {
+            true => format!(
+                "{text}. To let it serve as it is, and give the lease back: {}",
+                line("abort")
+            ),
+            false => text,
+        });
+    }
+    let request = before.asked.as_ref().filter(|it| it.begun);
+    let change = match request.and_then(|it| it.what.known()) {
+        Some(AskedFor::Drain) => "drain",
+        Some(AskedFor::Recreate) => "replacement",
+        None => "upgrade",
+    };
+    Some(if may_abort {
+        format!(
+            "Its {change} continues: this keeps it out of the next one. To keep it as it is now: {}",
+            line("abort")
+        )
+    } else if is_in(&[Deleting, Vanishing, Leaving]) {
+        format!("Its {change} continues: the Machine is deleted")
+    } else {
+        format!("Its {change} continues, and it is kept as it is afterwards")
+    })
+}
+
+/// Reason of a person. The word that stands for one in printed commands is none.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "REASON" => Err("write your own reason in the place of REASON".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 /// Name of the requester: the user of this computer.
@@ -296,6 +387,7 @@ pub(super) fn answer_text(
     body: &RequestBody<'_>,
     run: &AnyRun,
     machines: &[Machine],
+    address: &Address,
 ) -> String {
     let line = answer_line(action, &done(action, body), run, machines);
     if action.name != REMOVE.name {
@@ -303,7 +395,16 @@ pub(super) fn answer_text(
     }
     let before = run.status().seq.saturating_sub(1).max(1);
     let name = run.name();
-    format!("{line}\nTo take it back: dormer reset {name} --to {before}")
+    let before = before.to_string();
+    let reset = address.line(&["dormer", "reset", name, "--to", &before]);
+    format!("{line}\nTo take it back: {reset}")
+}
+
+/// Whether what it waits for is the end of a pause.
+fn is_paused(run: &AnyRun) -> bool {
+    let rollout = run.as_rollout();
+    rollout.is_some_and(|it| it.waits_for_resume)
+        || run.as_machine().is_some_and(Machine::waits_for_resume)
 }
 
 /// Answer in one line: the finished action, the run's state, and the condition that it waits for.
@@ -334,7 +435,9 @@ fn answer_line(action: &Action, what: &str, run: &AnyRun, machines: &[Machine]) 
     if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
-    if let Some(what) = run.waiting_for() {
+    // Of a pause that has just begun its person knows.
+    let paused = action.name == PAUSE.name && is_paused(run);
+    if let Some(what) = run.waiting_for().filter(|_| !paused) {
         line += &format!(", waits for {what}");
     }
     line
@@ -380,15 +483,15 @@ mod tests {
             ..body()
         };
         assert_eq!(
-            answer_text(&RETRY, &asked, &answer, &[]),
+            answer_text(&RETRY, &asked, &answer, &[], &Address::default()),
             "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
         );
-        assert!(failed_again(&RETRY, &answer).is_none());
+        assert!(failed_again(&RETRY, &answer, &Address::default()).is_none());
         let failed = json!({"phase": "failed", "state": "Failed", "phaseText": "failed", "failure":
             {"code": "access_denied", "message": "access denied", "phase": "probing", "phaseText": "probing"}});
         let answer = AnyRun::Machine(Box::new(machine_with(failed)));
-        assert!(failed_again(&RESUME, &answer).is_none());
-        let again = failed_again(&RETRY, &answer)
+        assert!(failed_again(&RESUME, &answer, &Address::default()).is_none());
+        let again = failed_again(&RETRY, &answer, &Address::default())
             .expect("a failure")
             .to_string();
         assert!(
@@ -400,14 +503,14 @@ mod tests {
             "ended": ["paused by ann: a look", "held by bob: a disk"]});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&RESUME, &asked, &answer, &[]),
+            answer_text(&RESUME, &asked, &answer, &[], &Address::default()),
             "win-1: resumed (it was paused by ann: a look; held by bob: a disk); now Joined (serving)"
         );
         let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
             "ended": ["drain asked for by ann (a disk)"], "halt": {"kind": "held", "by": "ada", "text": "held by ada"}});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&HOLD, &asked, &answer, &[]),
+            answer_text(&HOLD, &asked, &answer, &[], &Address::default()),
             "win-1: held, which ended this request: drain asked for by ann (a disk); now Joined (serving)"
         );
         let checked = machine_with(json!({"wouldEnd": ["drain asked for by ann (a disk)"]}));
@@ -417,12 +520,19 @@ mod tests {
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
         assert_eq!(
-            answer_text(&PAUSE_POOL, &asked, &answer, &[]),
+            answer_text(&PAUSE_POOL, &asked, &answer, &[], &Address::default()),
+            "windows: paused"
+        );
+        let answer = json!({"state": "Paused", "waitingFor": "a resume (paused by ada)",
+            "waitsForResume": true});
+        let answer = AnyRun::Rollout(Box::new(rollout_with(answer)));
+        assert_eq!(
+            answer_text(&PAUSE_POOL, &asked, &answer, &[], &Address::default()),
             "windows: paused"
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
         assert_eq!(
-            answer_text(&ROLLBACK, &back, &answer, &[]),
+            answer_text(&ROLLBACK, &back, &answer, &[], &Address::default()),
             "windows: rolling back to 10.9.0"
         );
     }
@@ -431,7 +541,7 @@ mod tests {
     fn an_abort_says_what_it_did_to_a_machine_that_only_waited() {
         let meant = |phase: &str| {
             let before = machine_with(json!({"state": "Joined", "phase": phase}));
-            abort_meant(&ABORT, &before).unwrap_or_default()
+            abort_meant(&ABORT, &before, &Address::default()).unwrap_or_default()
         };
         assert_eq!(
             meant("lease-wait"),
@@ -440,7 +550,96 @@ mod tests {
         );
         assert!(meant("approval-wait").starts_with("No upgrade had begun. "));
         assert!(meant("evicting").starts_with("It is held"));
-        assert_eq!(abort_meant(&RETRY, &machine_with(json!({}))), None);
+        assert_eq!(
+            abort_meant(&RETRY, &machine_with(json!({})), &Address::default()),
+            None
+        );
+    }
+
+    fn said_under_lease(action: &Action, phase: &str, token: Option<u64>) -> Option<String> {
+        let machine = machine_with(json!({"state": "Draining", "phase": phase, "token": token}));
+        under_lease(action, &machine, &Address::default())
+    }
+
+    #[test]
+    fn a_pause_of_a_machine_that_holds_the_lease_says_who_waits_for_it() {
+        let waits = "It holds the lease: no other machine of pool windows is upgraded until it is resumed (dormer resume \
+                     win-1)";
+        assert_eq!(
+            said_under_lease(&PAUSE, "evicting", Some(4)),
+            Some(format!(
+                "{waits}. To let it serve as it is, and give the lease back: dormer abort win-1"
+            ))
+        );
+        let torn_down = said_under_lease(&PAUSE, "tearing-down", Some(4));
+        assert_eq!(torn_down.as_deref(), Some(waits), "too late for an abort");
+        // A pause does not stop what gives the lease back.
+        for phase in ["closing", "undoing", "closing-gone"] {
+            assert_eq!(said_under_lease(&PAUSE, phase, Some(4)), None, "{phase}");
+        }
+        assert_eq!(said_under_lease(&PAUSE, "serving", None), None);
+        assert_eq!(said_under_lease(&RETRY, "evicting", Some(4)), None);
+    }
+
+    #[test]
+    fn no_abort_is_named_where_the_host_is_torn_down() {
+        for phase in ["opening", "evicting"] {
+            let torn_down = machine_with(
+                json!({"state": "Draining", "phase": phase, "token": 4, "tornDown": true}),
+            );
+            for action in [&PAUSE, &HOLD] {
+                let said = under_lease(action, &torn_down, &Address::default()).unwrap_or_default();
+                assert!(!said.is_empty() && !said.contains("abort"), "{said}");
+            }
+        }
+    }
+
+    /// `a_hold_does_not_stop_an_upgrade_that_runs` of the workflows shows that these answers are true.
+    #[test]
+    fn a_hold_of_a_machine_that_holds_the_lease_does_not_claim_to_stop_its_upgrade() {
+        let said = |phase| said_under_lease(&HOLD, phase, Some(4));
+        let aborted = "Its upgrade continues: this keeps it out of the next one. To keep it as it is now: dormer abort win-1";
+        assert_eq!(said("evicting").as_deref(), Some(aborted));
+        assert_eq!(said("opening").as_deref(), Some(aborted));
+        let gone = "Its upgrade continues: the Machine is deleted";
+        assert_eq!(said("deleting").as_deref(), Some(gone));
+        let after = "Its upgrade continues, and it is kept as it is afterwards";
+        for phase in ["tearing-down", "reprobing", "converging-host"] {
+            assert_eq!(said(phase).as_deref(), Some(after), "{phase}");
+        }
+        assert_eq!(said("undoing"), None);
+        let drained = said("drained").expect("it stays so");
+        assert!(drained.starts_with("It holds the lease"), "{drained}");
+        let drain = machine_with(json!({"phase": "evicting", "token": 4,
+            "asked": {"what": "drain", "by": "ann", "at": null, "begun": true}}));
+        let said = under_lease(&HOLD, &drain, &Address::default()).expect("it continues");
+        assert!(said.starts_with("Its drain continues: "), "{said}");
+    }
+
+    #[test]
+    fn the_word_that_stands_for_a_reason_is_none() {
+        for placeholder in ["REASON", " REASON "] {
+            assert!(reason(placeholder).is_err(), "{placeholder:?}");
+        }
+        for given in ["", "a reason", "REASON: the disk"] {
+            assert_eq!(reason(given).as_deref(), Ok(given));
+        }
+    }
+
+    #[test]
+    fn a_hold_that_gets_another_reason_says_that_the_first_one_is_gone() {
+        let held = |by: &str| {
+            machine_with(
+                json!({"halt": {"kind": "held", "by": by, "text": format!("held by {by}")}}),
+            )
+        };
+        assert_eq!(
+            held_before(&HOLD, &held("ada: a disk"), "ada").as_deref(),
+            Some("It was held by ada: a disk already: the new reason replaces that one")
+        );
+        assert_eq!(held_before(&HOLD, &held("bob: a disk"), "ada"), None);
+        assert_eq!(held_before(&RETRY, &held("ada: a disk"), "ada"), None);
+        assert_eq!(held_before(&HOLD, &machine_with(json!({})), "ada"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Descriptions of a machine, a rollout and a dead letter: which field is in which section.
 
 use super::sections::{Column, Section};
-use dormer_proto::{id::Timestamp, phase::RolloutState};
+use dormer_proto::{id::Timestamp, phase::RolloutState, pool::last_written};
 use dormer_views::{
     explain,
     machine::{Blocker, Condition, Drain, Halt, KubeletCertificate, Machine, PhaseFailure},
@@ -124,6 +124,14 @@ pub(super) fn now(status: &RunStatus) -> Timestamp {
     Timestamp(since.0 + status.since_seconds.saturating_mul(1_000))
 }
 
+/// Its labels as selectors have them.
+fn labels(machine: &Machine) -> Vec<String> {
+    let labels = machine.labels.iter();
+    labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
+}
+
 pub(super) fn of_machine(machine: &Machine) -> Vec<Section> {
     let now = now(&machine.status);
     vec![
@@ -134,7 +142,9 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Section> {
             .text("UID", &machine.uid)
             .text("Pool", &machine.pool)
             .optional("Owner", machine.owner.as_ref())
-            .time("Created", machine.created),
+            .list("Labels", &labels(machine))
+            .time("Created", machine.created)
+            .time("Deleted", machine.deleted),
         state(machine, now),
         Section::new("Version", now)
             .optional("Version", machine.version.as_ref())
@@ -209,8 +219,9 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         format!("{}{}{begun}", it.text(), at.unwrap_or_default())
     });
     let retried = machine.retried.as_ref().map(|it| {
-        let by = it.by.as_ref().map(|by| format!("by {by}, "));
-        let (by, at) = (by.unwrap_or_default(), it.at.with_age(now));
+        let by = it.requester().map(|by| format!("by {by}, "));
+        let by = by.unwrap_or_default();
+        let at = it.at.with_age(now);
         format!("{by}{at}; it failed {}", step_text(&it.failure))
     });
     let quarantine = machine.status.quarantine.as_ref();
@@ -223,6 +234,7 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         let why = explain::cause(&it.code, &it.message);
         format!("{why}; {}", it.what_to_do)
     });
+    let removed = machine.removed.then_some("by a person");
     Section::new("State", now)
         .text("State", &machine.state)
         .text("Phase", &machine.phase_text)
@@ -251,11 +263,18 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         .optional("Refused", refused.as_ref())
         .optional("Lacks", machine.lacks.as_ref())
         .optional("Neighbour", machine.neighbour.as_ref())
+        .optional("To stop it", machine.neighbour_stop.as_ref())
         .flag("Deleting", machine.deleting)
+        .optional("Removed", removed)
 }
 
 fn lease(machine: &Machine, now: Timestamp) -> Section {
-    let section = Section::new("Lease", now).optional("Token", machine.token.as_ref());
+    let torn_down = machine
+        .torn_down
+        .then_some("torn down; no abort ends its change");
+    let section = Section::new("Lease", now)
+        .optional("Token", machine.token.as_ref())
+        .optional("Host", torn_down.as_ref());
     let Some(drain) = &machine.drain else {
         return section;
     };
@@ -264,6 +283,7 @@ fn lease(machine: &Machine, now: Timestamp) -> Section {
         left,
         blockers,
         force,
+        ends,
     } = drain;
     let force = if *force {
         ", without regard to budgets"
@@ -277,9 +297,18 @@ fn lease(machine: &Machine, now: Timestamp) -> Section {
     section
         .text(
             "Drain",
-            format!("{evicted} pods evicted, {left} left{force}"),
+            format!("{} evicted, {left} left{force}", pods_text(*evicted)),
         )
         .lines("Held up by", blockers.iter().map(blocked).collect())
+        .time("Ended by the pool", *ends)
+}
+
+/// `1 pod`, `2 pods`.
+fn pods_text(count: u64) -> String {
+    match count {
+        1 => "1 pod".to_owned(),
+        count => format!("{count} pods"),
+    }
 }
 
 /// Times and numbers of a run's records. `--against` takes that of the state.
@@ -306,6 +335,9 @@ pub(super) fn of_rollout(
         true => "Expected turn",
         false => "Usual turn",
     };
+    // Its pause is named below.
+    let waits = rollout.waiting_for.as_ref();
+    let waits = waits.filter(|_| !rollout.waits_for_resume);
     vec![
         Section::new("", now)
             .text("Pool", &rollout.pool)
@@ -314,7 +346,7 @@ pub(super) fn of_rollout(
         Section::new("State", now)
             .text("State", word)
             .time("Since", Some(rollout.status.since))
-            .optional("Waiting for", rollout.waiting_for.as_ref())
+            .optional("Waiting for", waits)
             .optional(
                 "Quarantine",
                 quarantine.map(|it| quarantine_text(it, now)).as_ref(),
@@ -323,6 +355,7 @@ pub(super) fn of_rollout(
             .optional("Held", rollout.held.as_ref())
             .optional("Held cure", rollout.held_cure.as_ref())
             .optional("Wait cure", rollout.waits_cure.as_ref())
+            .optional("Last written by", edit(rollout, now).as_ref())
             .optional("Refused", rollout.refused.as_ref())
             .optional("Paused", rollout.paused.as_ref())
             .optional("Rollback", rollout.rollback.as_ref())
@@ -347,6 +380,14 @@ pub(super) fn of_rollout(
             .list("Beyond the limit", &rollout.turned_away),
         history(&rollout.status, now),
     ]
+}
+
+/// Last edit of the pool: program, its fields, and the time.
+fn edit(rollout: &Rollout, now: Timestamp) -> Option<String> {
+    let by = rollout.edited.as_ref()?;
+    let at = by.at.map(|at| format!(", {}", at.with_age(now)));
+    let by = last_written(&by.program, &by.fields);
+    Some(format!("{by}{}", at.unwrap_or_default()))
 }
 
 /// What stops the rollout, and since when it is halted. A finding stops it in another state.

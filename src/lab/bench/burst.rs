@@ -103,7 +103,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         return checked(Err(anyhow::anyhow!(why)));
     }
     let calibration = calibrate(&std::env::temp_dir())?;
-    let streams = Streams::make(&options.store).await?;
+    let streams = Streams::make(&options.store, false).await?;
     let figures = measure(&options, &streams, calibration).await;
     streams.delete().await?;
     print(&figures?, options.json)?;
@@ -271,7 +271,9 @@ async fn idle(
     let beats = beats.await?;
     client.flush().await?;
     let cpu = || engines.iter().map(cpu_ticks).sum::<f64>() / 100.0;
-    let (begun, messages, used) = (Instant::now(), received(monitor).await?, cpu());
+    let begun = Instant::now();
+    let messages = received(monitor).await?;
+    let used = cpu();
     let end = tokio::time::sleep(Duration::from_secs(options.idle));
     let heartbeats = beats.take_until(end).count().await;
     let messages = received(monitor).await? - messages;

@@ -7,15 +7,17 @@ mod reader;
 mod server;
 
 use super::calibration::{Calibration, calibrate};
+use crate::usage::cpu_seconds_of;
 use anyhow::Context;
 use clap::Args;
+use dormer_proto::lock::Locked as _;
 use reader::{Received, StreamKind, follow};
 use serde::Serialize;
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Child, Command, ExitCode, Stdio},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -112,7 +114,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<Figures> {
     let calibration = calibrate(folder)?;
-    let server = Server::start(options, folder)?;
+    let server = ConsoleProcess::start(options, folder)?;
     let (cores_without_readers, _) = server.cores(Duration::from_secs(5)).await;
     let (pages, added) = server.lag(StreamKind::Page, options).await?;
     let (changes, _) = server.lag(StreamKind::Changes, options).await?;
@@ -131,21 +133,21 @@ async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<
 }
 
 /// Child process, and the true state that it prints.
-struct Server {
+struct ConsoleProcess {
     child: Child,
     url: String,
     /// Number of records after each batch, with the time.
     truth: Arc<Mutex<Vec<(u64, Instant)>>>,
 }
 
-impl Drop for Server {
+impl Drop for ConsoleProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Server {
+impl ConsoleProcess {
     fn start(options: &Options, folder: &std::path::Path) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["bench", "console", "--serve"])
@@ -170,7 +172,7 @@ impl Server {
                 .map_while(Result::ok)
                 .filter_map(|line| line.parse().ok())
             {
-                let mut truth = ours.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut truth = ours.locked();
                 truth.push((records, Instant::now()));
             }
         });
@@ -179,11 +181,12 @@ impl Server {
 
     /// Processors that the child uses during `during`, and the start time.
     async fn cores(&self, during: Duration) -> (f64, Instant) {
-        let before = cpu_seconds_of(self.child.id());
+        let process = self.child.id().to_string();
+        let before = cpu_seconds_of(&process);
         let begun = Instant::now();
         tokio::time::sleep(during).await;
         (
-            (cpu_seconds_of(self.child.id()) - before) / begun.elapsed().as_secs_f64(),
+            (cpu_seconds_of(&process) - before) / begun.elapsed().as_secs_f64(),
             begun,
         )
     }
@@ -201,11 +204,7 @@ impl Server {
         // The last changes are still in transit.
         tokio::time::sleep(REST).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let truth = self
-            .truth
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let truth = self.truth.locked().clone();
         let measured: Vec<(u64, Instant)> = truth
             .into_iter()
             .filter(|(_, at)| (begun..ended).contains(at))
@@ -255,14 +254,6 @@ fn late(truth: &[(u64, Instant)], received: &Received, lags: &mut Vec<f64>) -> u
         }
     }
     lost
-}
-
-/// Processor seconds that a process has used.
-fn cpu_seconds_of(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = |at: usize| after_name.split_whitespace().nth(at)?.parse::<f64>().ok();
-    (field(11).unwrap_or(0.0) + field(12).unwrap_or(0.0)) / 100.0
 }
 
 fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {

@@ -52,9 +52,15 @@ pub struct Options {
     /// engine runs in the process of the load
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     engines: Option<u16>,
+    /// Sign every message and compare its signature, as dormer does beyond loopback; with `--store nats://HOST:PORT` only
+    #[arg(long)]
+    signed: bool,
     /// Is such an engine: runs until its standard input ends, on the streams with this prefix
     #[arg(long, hide = true)]
     engine_on: Option<String>,
+    /// Folder with its keys
+    #[arg(long, hide = true)]
+    engine_keys: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +76,12 @@ struct Figures {
     rss_mib: f64,
     disk_bytes_per_step: f64,
     payload_bytes: usize,
+    /// Whether every message had a signature.
+    signed: bool,
+    /// Steps for each append with fdatasync, and for each loop of the processor, of the calibration: what is left of a
+    /// comparison with a run on another computer, or at another hour.
+    steps_per_fdatasync: f64,
+    steps_per_cpu_loop: f64,
     /// Engines as processes of their own, and what they did.
     #[serde(skip_serializing_if = "Option::is_none")]
     engines: Option<EnginesFigures>,
@@ -79,8 +91,14 @@ struct Figures {
 /// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     if let Some(prefix) = &options.engine_on {
-        engines::serve(&options.store, prefix, options.shards).await?;
+        let keys = options.engine_keys.as_deref();
+        engines::serve(&options.store, prefix, options.shards, keys).await?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if options.signed && !options.store.starts_with("nats://") {
+        return checked(Err(anyhow::anyhow!(
+            "--signed needs a store with messages between processes: give --store nats://HOST:PORT"
+        )));
     }
     if options.engines.is_some() && !options.store.starts_with("nats://") {
         return checked(Err(anyhow::anyhow!(
@@ -139,13 +157,13 @@ async fn measure_nats(
     folder: &Path,
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
-    let streams = Streams::make(&options.store).await?;
+    let streams = Streams::make(&options.store, options.signed).await?;
     let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
     let ports = AnyPorts::nats(Arc::clone(&streams.store));
     let figures = match options.engines {
         None => measure_on(ports, queue, options, folder, calibration).await,
         Some(count) => {
-            let engines = Engines::start(count, &options.store, &streams.prefix, options.shards)?;
+            let engines = Engines::start(count, &streams, options.shards)?;
             measure_engines(
                 engines,
                 Load::new(ports, queue),
@@ -267,18 +285,22 @@ fn figures(
             .get(rank)
             .map_or(0.0, |us| f64::from(*us) / 1_000.0)
     };
+    let steps_per_s = steps as f64 / seconds;
     Figures {
         store: options.store.clone(),
         in_flight: options.in_flight,
         seconds,
         steps,
-        steps_per_s: steps as f64 / seconds,
+        steps_per_s,
         step_p50_ms: at(0.5),
         step_p99_ms: at(0.99),
         cpu_cores: cpu / seconds,
         rss_mib,
         disk_bytes_per_step: disk as f64 / steps.max(1) as f64,
         payload_bytes: PAYLOAD_BYTES,
+        signed: options.signed,
+        steps_per_fdatasync: steps_per_s / calibration.fdatasync_per_s,
+        steps_per_cpu_loop: steps_per_s / calibration.cpu_loops_per_s,
         engines: None,
         calibration,
     }
@@ -290,8 +312,11 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     println!(
-        "store {}, {} in flight, {:.1} s",
-        figures.store, figures.in_flight, figures.seconds
+        "store {}, {} in flight, {:.1} s{}",
+        figures.store,
+        figures.in_flight,
+        figures.seconds,
+        if figures.signed { ", signed" } else { "" }
     );
     println!("{:12.0} durable steps/s", figures.steps_per_s);
     println!(
@@ -304,16 +329,19 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     );
     if figures.store == "embedded" {
         println!(
-            "{:12.0} bytes on disk per step",
-            figures.disk_bytes_per_step
+            "{:12.0} bytes on disk per step of {} bytes",
+            figures.disk_bytes_per_step, figures.payload_bytes
         );
     }
     if let Some(engines) = &figures.engines {
         println!("{engines}");
     }
     println!(
-        "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
-        figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s
+        "machine: {:.0} fdatasync/s, {:.0} cpu loops/s; {:.2} steps per fdatasync, {:.2} per cpu loop",
+        figures.calibration.fdatasync_per_s,
+        figures.calibration.cpu_loops_per_s,
+        figures.steps_per_fdatasync,
+        figures.steps_per_cpu_loop
     );
     Ok(())
 }

@@ -8,9 +8,16 @@ use dormer_engine::{
     nats::{self, NatsStore},
     shard::Counters,
 };
+use dormer_nats::signing::{Keys, make};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
-use std::{fmt, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     io::AsyncReadExt,
     process::{Child, Command},
@@ -20,6 +27,9 @@ use tokio::{
 /// Time after the start in which engines distribute the partitions of the inbox. Nothing is measured in it.
 pub(super) const WARM_UP: Duration = Duration::from_secs(5);
 
+/// Role of the bench's engines and of its load. An engine's key signs what any other sends.
+const ROLE: &str = "engine";
+
 /// Streams of the bench on a server, with a prefix of their own.
 pub(super) struct Streams {
     /// Store of this process.
@@ -27,23 +37,34 @@ pub(super) struct Streams {
     /// Prefix of streams and subjects.
     pub(super) prefix: String,
     url: String,
+    /// Folder with the keys that sign every message; none: messages are not signed.
+    keys: Option<PathBuf>,
 }
 
 impl Streams {
-    /// Makes the streams at `url`.
-    pub(super) async fn make(url: &str) -> anyhow::Result<Self> {
+    /// Makes the streams at `url`. With `signed`, every message on them has a signature.
+    pub(super) async fn make(url: &str, signed: bool) -> anyhow::Result<Self> {
         let prefix = format!("bench-{:08x}", rand::random::<u32>());
-        let store = open(url, &prefix).await?;
+        let folder = std::env::temp_dir().join(format!("dormer-{prefix}"));
+        let keys = signed.then_some(folder);
+        if let Some(folder) = &keys {
+            make(folder, &[ROLE], None)?;
+        }
+        let store = open(url, &prefix, keys.as_deref()).await?;
         Ok(Self {
             store,
             prefix,
             url: url.to_owned(),
+            keys,
         })
     }
 
     /// Deletes them.
     pub(super) async fn delete(self) -> anyhow::Result<()> {
         self.store.close().await;
+        if let Some(folder) = &self.keys {
+            std::fs::remove_dir_all(folder)?;
+        }
         let js = async_nats::jetstream::new(async_nats::connect(&self.url).await?);
         let names: Vec<String> = js.stream_names().try_collect().await?;
         for name in names
@@ -56,11 +77,13 @@ impl Streams {
     }
 }
 
-async fn open(url: &str, prefix: &str) -> anyhow::Result<Arc<NatsStore>> {
+async fn open(url: &str, prefix: &str, keys: Option<&Path>) -> anyhow::Result<Arc<NatsStore>> {
+    let keys = keys.map(|folder| Keys::open(folder, &[ROLE], false));
     let settings = nats::Options {
         servers: url.to_owned(),
         prefix: Some(prefix.to_owned()),
-        sync: nats::Sync::LazyAccepted,
+        durability: nats::Durability::LazyAccepted,
+        keys: keys.transpose()?.map(Arc::new),
         ..nats::Options::default()
     };
     Ok(Arc::new(NatsStore::open(&settings).await?))
@@ -73,6 +96,8 @@ struct EngineFigures {
     conflicts: u64,
     dropped: u64,
     cpu_seconds: f64,
+    /// Whether it takes signed messages alone.
+    signed: bool,
 }
 
 /// What all engines did.
@@ -95,6 +120,8 @@ pub(super) struct EnginesFigures {
     pub(super) records: Vec<u64>,
     /// Processors in use by all engines.
     pub(super) cpu_cores: f64,
+    /// Whether each of them took signed messages alone.
+    pub(super) signed: bool,
 }
 
 impl AllEngineFigures {
@@ -111,6 +138,7 @@ impl AllEngineFigures {
             dropped: sum(|done| done.dropped),
             records: self.0.iter().map(|done| done.records).collect(),
             cpu_cores: self.0.iter().map(|done| done.cpu_seconds).sum::<f64>() / span.as_secs_f64(),
+            signed: self.0.iter().all(|done| done.signed),
         }
     }
 }
@@ -119,8 +147,11 @@ impl fmt::Display for EnginesFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:12} engines, {:.2} cores, records of each: {:?}",
-            self.count, self.cpu_cores, self.records
+            "{:12} engines, {:.2} cores, messages {}, records of each: {:?}",
+            self.count,
+            self.cpu_cores,
+            if self.signed { "signed" } else { "not signed" },
+            self.records
         )?;
         write!(
             f,
@@ -134,18 +165,19 @@ impl fmt::Display for EnginesFigures {
 pub(super) struct Engines(Vec<Child>);
 
 impl Engines {
-    /// Starts `count` engines on the streams with `prefix`.
-    pub(super) fn start(
-        count: u16,
-        url: &str,
-        prefix: &str,
-        shards: usize,
-    ) -> anyhow::Result<Self> {
+    /// Starts `count` engines on these streams.
+    pub(super) fn start(count: u16, streams: &Streams, shards: usize) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?;
         let start = |_| {
-            Command::new(&program)
-                .args(["bench", "engine", "--store", url, "--engine-on", prefix])
-                .args(["--shards", &shards.to_string()])
+            let mut engine = Command::new(&program);
+            engine
+                .args(["bench", "engine", "--store", &streams.url])
+                .args(["--engine-on", &streams.prefix])
+                .args(["--shards", &shards.to_string()]);
+            if let Some(folder) = &streams.keys {
+                engine.arg("--engine-keys").arg(folder);
+            }
+            engine
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)
@@ -189,8 +221,13 @@ impl Engines {
 }
 
 /// Runs as an engine until the standard input ends, and prints its figures.
-pub(super) async fn serve(url: &str, prefix: &str, shards: usize) -> anyhow::Result<()> {
-    let store = open(url, prefix).await?;
+pub(super) async fn serve(
+    url: &str,
+    prefix: &str,
+    shards: usize,
+    keys: Option<&Path>,
+) -> anyhow::Result<()> {
+    let store = open(url, prefix, keys).await?;
     let (stop, stopped) = watch::channel(false);
     let settings = engine::Options {
         shards,
@@ -213,6 +250,7 @@ pub(super) async fn serve(url: &str, prefix: &str, shards: usize) -> anyhow::Res
         conflicts,
         dropped,
         cpu_seconds: cpu_seconds(),
+        signed: keys.is_some(),
     };
     println!("{}", serde_json::to_string(&done)?);
     Ok(())

@@ -38,6 +38,9 @@ pub struct Options {
     /// Freeze the engine with SIGSTOP for so many seconds instead of killing it
     #[arg(long, value_name = "SECONDS")]
     freeze: Option<u64>,
+    /// Sign every message and compare its signature, as dormer does beyond loopback
+    #[arg(long)]
+    signed: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -56,6 +59,9 @@ struct Figures {
     paused_runs: usize,
     /// Pause of the median run: those of other engines do not wait.
     pause_p50_ms: f64,
+    /// Longest time, from the kill on, in which a partition of the inbox with a run in flight was not served. It counts also
+    /// what the engines do to share the partitions again.
+    unserved_s_max: f64,
     /// Runs that never went on.
     left_behind: usize,
     frozen: Option<Frozen>,
@@ -79,7 +85,7 @@ struct Frozen {
 /// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let calibration = calibrate(&std::env::temp_dir())?;
-    let streams = Streams::make(&options.store).await?;
+    let streams = Streams::make(&options.store, options.signed).await?;
     let figures = measure(&options, &streams, calibration).await;
     streams.delete().await?;
     let figures = figures?;
@@ -101,7 +107,7 @@ async fn measure(
 ) -> anyhow::Result<Figures> {
     let started = Instant::now();
     let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
-    let mut engines = Engines::start(options.engines, &options.store, &streams.prefix, 2)?;
+    let mut engines = Engines::start(options.engines, streams, 2)?;
     let mut load = Load::new(AnyPorts::nats(Arc::clone(&streams.store)), queue);
     let span = Duration::from_secs(options.seconds);
     load.begin(options.in_flight).await?;
@@ -112,6 +118,7 @@ async fn measure(
         Some(_) => engines.signal_one("STOP").await?,
     }
     let begun = Instant::now();
+    load.partitions().forget(begun);
     let (watched, mut left_behind) = go_on(&mut load).await?;
     let mut frozen = None;
     if let Some(seconds) = options.freeze {
@@ -127,6 +134,7 @@ async fn measure(
         });
     }
     let steps_per_s_after = rate(&mut load, span).await?;
+    let unserved_s_max = load.partitions().longest(Instant::now()).as_secs_f64();
     let messages = load.messages();
     let work = engines.stop().await?.figures(messages, started.elapsed());
     if let Some(frozen) = &mut frozen {
@@ -143,6 +151,7 @@ async fn measure(
         all_went_on_s: last_s(&watched),
         paused_runs: gaps_ms.iter().filter(|gap| **gap > PAUSED_MS).count() + left_behind,
         pause_p50_ms: median.unwrap_or_default(),
+        unserved_s_max,
         left_behind,
         frozen,
         work,
@@ -190,6 +199,10 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         figures.pause_p50_ms
     );
     println!(
+        "{:12.1} s at most in which a partition was not served",
+        figures.unserved_s_max
+    );
+    println!(
         "{:12.0} durable steps/s before, {:.0} after",
         figures.steps_per_s_before, figures.steps_per_s_after
     );
@@ -205,4 +218,38 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dormer_load::Partitions;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_partition_is_unserved_from_its_last_order_on_while_a_run_is_in_flight() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut partitions = Partitions::default();
+        let longest = |partitions: &Partitions, ms| partitions.longest(at(ms)).as_millis();
+        assert_eq!(longest(&partitions, 50), 0);
+        partitions.begins(1, at(100));
+        partitions.begins(1, at(150));
+        assert_eq!(longest(&partitions, 400), 300, "its first order is awaited");
+        partitions.gave_an_order(1, false, at(400));
+        partitions.gave_an_order(1, true, at(450));
+        partitions.forget(at(500));
+        assert_eq!(longest(&partitions, 600), 100, "what was is forgotten");
+        // The other run ends, and nothing is awaited until the next one comes.
+        partitions.gave_an_order(1, true, at(700));
+        assert_eq!(longest(&partitions, 5_000), 200);
+        partitions.begins(1, at(6_000));
+        partitions.begins(2, at(6_100));
+        partitions.gave_an_order(1, false, at(6_250));
+        assert_eq!(longest(&partitions, 6_250), 250);
+        assert_eq!(
+            longest(&partitions, 6_600),
+            500,
+            "the other partition waits"
+        );
+    }
 }

@@ -10,7 +10,7 @@ mod stage;
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
-use stage::{Measured, Plan};
+use stage::{Measured, StagePlan};
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -127,7 +127,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             let machines = options.machines;
             let slots = options.worker_slots;
             let server = over_nats::server(server)?;
-            over_nats::simulate(&over_nats::Plan {
+            over_nats::simulate(&over_nats::NatsPlan {
                 server,
                 machines,
                 slots,
@@ -150,7 +150,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let begun = std::time::Instant::now();
-    let plan = |machines| Plan {
+    let plan = |machines| StagePlan {
         machines,
         dead: 0,
         upgrade: false,
@@ -159,7 +159,7 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     };
     let mut alone = Vec::new();
     for seed in 1..=options.machines.clamp(ALONE_LEAST, ALONE_MAX) {
-        alone.push(stage::simulate(Plan {
+        alone.push(stage::simulate(StagePlan {
             seed: seed.into(),
             ..plan(1)
         })?);
@@ -171,14 +171,14 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let dead = (f64::from(options.machines) * options.dead).round() as u32;
     let with_dead = match dead {
         0 => None,
-        dead => Some(stage::simulate(Plan {
+        dead => Some(stage::simulate(StagePlan {
             dead,
             ..plan(options.machines)
         })?),
     };
     let upgraded = match options.upgrades {
         0 => None,
-        n => Some(stage::simulate(Plan {
+        n => Some(stage::simulate(StagePlan {
             upgrade: true,
             ..plan(n)
         })?),
@@ -256,7 +256,7 @@ fn over_sockets() -> anyhow::Result<Real> {
             .as_f64()
             .with_context(|| format!("its answer has no number {name}"))
     };
-    // Every machine was brought up once and configured once more.
+    // Every machine was brought up once and configured again.
     let configured = 2.0 * f64::from(REAL_MACHINES);
     Ok(Real {
         cpu_s_per_node: number("cpu_s")? / configured,

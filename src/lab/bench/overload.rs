@@ -72,7 +72,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         return checked(Err(anyhow::anyhow!(why)));
     }
     let calibration = calibrate(&std::env::temp_dir())?;
-    let streams = Streams::make(&options.store).await?;
+    let streams = Streams::make(&options.store, false).await?;
     let figures = measure(&options, &streams, calibration).await;
     streams.delete().await?;
     let figures = figures?;
@@ -91,7 +91,7 @@ async fn measure(
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
     let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
-    let engines = Engines::start(options.engines, &options.store, &streams.prefix, 2)?;
+    let engines = Engines::start(options.engines, streams, 2)?;
     let ports = AnyPorts::nats(Arc::clone(&streams.store));
     let (told, mut count) = watch::channel(0);
     let mut worker = Gatherer::new(ports.clone(), queue);

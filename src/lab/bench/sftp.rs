@@ -9,7 +9,7 @@ use dormer_profile::sha256_hex;
 use dormer_workers::ssh::{Dialer, FILES_AT_ONCE, Key, Limits, Session, TcpDial, Upload, at_once};
 use relay::Relay;
 use serde::Serialize;
-use server::Server;
+use server::Sshd;
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
@@ -71,7 +71,7 @@ struct Source {
 
 /// Both sides of the link, and the relay between them.
 struct TestLink {
-    server: Server,
+    server: Sshd,
     relay: Relay,
     sources: Vec<Source>,
     folder: PathBuf,
@@ -90,7 +90,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
-    let server = Server::start(folder).await?;
+    let server = Sshd::start(folder).await?;
     let half = Duration::from_millis(options.delay_ms) / 2;
     let relay = Relay::before(server.port, half).await?;
     let sources = sources(options, folder)?;

@@ -1,6 +1,6 @@
 //! Environment of the demonstration in one process: a simulated world, and dormer's own roles in it.
 
-use super::{Options, Strategy, people};
+use super::{Options, Strategy, missed, people};
 use crate::{
     clock::PacedClock,
     fleet,
@@ -8,11 +8,12 @@ use crate::{
 };
 use anyhow::Context;
 use dormer_api::{
-    Api as PeopleApi,
+    Api as PeopleApi, CommandFlags,
     access::{self, Gate},
     live::Live,
     plan::PlanRenderer,
     projection::{self, run_projection},
+    views,
 };
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::Clock as _};
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
@@ -22,6 +23,7 @@ use dormer_run::{
     usage::checked,
 };
 use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
+use dormer_views::machine::Machine;
 use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
@@ -37,7 +39,14 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::ErrorKind,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::sync::Mutex;
 
 /// dormer's namespace in the simulated cluster.
@@ -71,6 +80,8 @@ pub(crate) struct Environment {
     folder: StoreFolder,
     address: SocketAddr,
     otlp_endpoint: Option<String>,
+    /// Dormer's API, once it is served.
+    api: Option<Arc<PeopleApi>>,
 }
 
 impl Environment {
@@ -78,17 +89,17 @@ impl Environment {
     pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
         // Every TLS library here installs ring. A second installation fails, which is harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = StoreFolder::of(options)?;
         let listener = serve::listen(options.listen).await?;
         let world = Arc::new(fleet::started(config(options, sets)).await?);
         checked(fleet::check_aims(&world, &options.faults()))?;
         let client = client(&world).await?;
-        let folder = StoreFolder::of(options)?;
         let store = EmbeddedStore::open(&folder.path)?;
         let clock = PacedClock::of(&world);
         let ports = Arc::new(Local::new(Arc::new(store), clock));
         let catalog = Catalog::new(&[])?;
         catalog.add(payload(0));
-        let environment = Self {
+        let mut environment = Self {
             versions: vec![version(&catalog)?],
             running: Mutex::new(None),
             world,
@@ -99,13 +110,22 @@ impl Environment {
             speed: options.speed,
             seed: options.seed,
             folder,
-            address: listener.local_addr()?,
+            address: reached_at(listener.local_addr()?),
             otlp_endpoint: options.otlp_endpoint.clone(),
+            api: None,
         };
         environment.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = environment.start_roles(&live)?;
         let api = PeopleApi::over(environment.ports(), live, Some(environment.renderer()));
+        environment
+            .world
+            .write_kubeconfig(&environment.kubeconfig())?;
+        api.set_command_flags(CommandFlags {
+            server: format!("http://{}", environment.address),
+            kubeconfig: environment.kubeconfig().display().to_string(),
+        });
+        environment.api = Some(Arc::clone(&api));
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
         let projecting =
@@ -243,6 +263,31 @@ impl Environment {
         windows.count()
     }
 
+    /// Machines as people see them, without those that are gone.
+    pub(crate) async fn shown_machines(&self) -> anyhow::Result<Vec<Machine>> {
+        let Some(api) = &self.api else {
+            return Ok(Vec::new());
+        };
+        let read = api.snapshot().await;
+        let read = read.map_err(|error| anyhow::anyhow!("{}", error.what_and_remedy().0));
+        let (runs, _, now) = read?;
+        let open = runs.iter().filter(|run| run.closed.is_none());
+        let shown = open.filter_map(|run| views::machine(run, api.live(), now));
+        Ok(shown.collect())
+    }
+
+    /// Notes on the orders of faults that struck fewer machines than they say, for the end.
+    pub(crate) fn missed(&self, orders: &[String]) -> Vec<String> {
+        let faults = &self.world.faults;
+        let orders = orders
+            .iter()
+            .filter_map(|it| it.parse().ok().map(|order| (it, order)));
+        let notes = orders.filter_map(|(text, order)| {
+            missed::at_the_end(text, &order, faults.struck_by(&order)?, faults.made())
+        });
+        notes.collect()
+    }
+
     /// World's own record of events.
     pub(crate) fn record(&self) -> &Record {
         &self.world.record
@@ -347,16 +392,20 @@ impl Environment {
         self.address
     }
 
-    /// Commands to explore the world while it is held.
-    pub(crate) fn invitation(&self) -> anyhow::Result<String> {
+    /// File with a kubeconfig of the world.
+    fn kubeconfig(&self) -> PathBuf {
         let path = self.folder.path.join("kubeconfig");
-        self.world.write_kubeconfig(&path)?;
-        Ok(format!(
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
+    /// Commands to explore the world while it is held.
+    pub(crate) fn invitation(&self) -> String {
+        format!(
             "The world runs until Ctrl-C.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
              dormer status --server http://{address}\n  the console: http://{address}/",
-            path.display(),
+            self.kubeconfig().display(),
             address = self.address,
-        ))
+        )
     }
 
     /// Ends dormer, then the world.
@@ -367,6 +416,26 @@ impl Environment {
         self.world.stop();
         Ok(())
     }
+}
+
+/// Address under which this computer reaches a listener: one that listens on all of its addresses has none of its own.
+fn reached_at(listens: SocketAddr) -> SocketAddr {
+    let ip = match listens.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listens.port())
+}
+
+/// Warning of a listener that other computers reach. `None`: only this one does.
+pub(super) fn reached_by_others(listens: SocketAddr) -> Option<String> {
+    (!listens.ip().to_canonical().is_loopback()).then(|| {
+        format!(
+            "--listen {listens}: everyone who reaches this computer can read the console and the API, without a login and \
+             without TLS; actions are accepted from this computer alone"
+        )
+    })
 }
 
 fn config(options: &Options, sets: Sets) -> WorldConfig {
@@ -416,12 +485,41 @@ impl StoreFolder {
         let own = options.store.is_none();
         let path = match &options.store {
             Some(folder) => folder.clone(),
-            None => std::env::temp_dir().join(format!("dormer-demo-{}", std::process::id())),
+            None => fresh_folder(&std::env::temp_dir(), std::process::id())?,
         };
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make {}", path.display()))?;
+        if !own {
+            std::fs::create_dir_all(&path)
+                .with_context(|| format!("cannot make {}", path.display()))?;
+            let mut there = std::fs::read_dir(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            checked(match there.next() {
+                Some(_) => Err(anyhow::anyhow!(
+                    "--store {}: the folder is not empty. Runs of an earlier demonstration are of no use to another one, whose \
+                     machines are new: give another folder, or delete this one",
+                    path.display()
+                )),
+                None => Ok(()),
+            })?;
+        }
         Ok(Self { path, own })
     }
+}
+
+/// Makes a folder that was not there. In a container a process often has the id of an earlier one, which left its folder if it
+/// was killed.
+fn fresh_folder(under: &Path, process: u32) -> anyhow::Result<PathBuf> {
+    let mut path = under.join(format!("dormer-demo-{process}"));
+    for number in 2_u64.. {
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => {
+                made.with_context(|| format!("cannot make {}", path.display()))?;
+                break;
+            }
+        }
+        path.set_file_name(format!("dormer-demo-{process}-{number}"));
+    }
+    Ok(path)
 }
 
 impl Drop for StoreFolder {
@@ -441,4 +539,62 @@ fn version(catalog: &Catalog) -> anyhow::Result<String> {
     Ok(first
         .context("the demonstration's payload supports no Windows build")?
         .version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_of_an_earlier_demonstration_is_no_store_for_another() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = |folder: &std::path::Path| {
+            let line = ["demo".as_ref(), "--store".as_ref(), folder.as_os_str()];
+            crate::demo::tests::options(&line)
+        };
+        assert!(StoreFolder::of(&line(folder.path())).is_ok());
+        let new = folder.path().join("new");
+        assert!(StoreFolder::of(&line(&new)).is_ok_and(|it| !it.own));
+        // `new` is there now.
+        let Err(refused) = StoreFolder::of(&line(folder.path())) else {
+            panic!("it is taken")
+        };
+        assert!(refused.to_string().contains("is not empty"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_that_a_killed_demonstration_left_is_not_taken_again() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let first = fresh_folder(temporary.path(), 7).expect("a folder");
+        std::fs::write(first.join("runs"), "of then").expect("written");
+        let others: Vec<PathBuf> = (0..2)
+            .map(|_| fresh_folder(temporary.path(), 7).expect("a folder"))
+            .collect();
+        assert_ne!(others[0], others[1]);
+        for other in others {
+            assert_ne!(other, first);
+            let mut there = std::fs::read_dir(&other).expect("it is there");
+            assert!(there.next().is_none(), "{}", other.display());
+        }
+        assert!(fresh_folder(&temporary.path().join("missing"), 7).is_err());
+    }
+
+    #[test]
+    fn a_listener_on_all_addresses_is_reached_by_loopback_and_by_others() {
+        let of = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        for (listens, reached) in [
+            ("0.0.0.0:7080", "127.0.0.1:7080"),
+            ("[::]:7080", "[::1]:7080"),
+            ("10.0.0.5:7080", "10.0.0.5:7080"),
+        ] {
+            assert_eq!(reached_at(of(listens)), of(reached));
+            let warning = reached_by_others(of(listens)).unwrap_or_default();
+            assert!(
+                warning.contains("can read the console"),
+                "{listens}: {warning}"
+            );
+        }
+        assert_eq!(reached_by_others(of("127.0.0.1:0")), None);
+        assert_eq!(reached_by_others(of("[::1]:7080")), None);
+    }
 }

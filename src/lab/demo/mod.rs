@@ -3,6 +3,7 @@
 
 mod environment;
 mod machine_runs;
+mod missed;
 mod outcome;
 mod people;
 mod progress;
@@ -13,6 +14,7 @@ mod unfinished;
 
 use crate::fleet;
 use clap::{Args, ValueEnum};
+use dormer_client::terminal;
 use dormer_fleet::{
     faults::{End, FaultOrder},
     manifest,
@@ -72,11 +74,11 @@ pub struct Options {
     /// Most machines unavailable at once
     #[arg(long, default_value_t = 1)]
     max_unavailable: usize,
-    /// Folder of the store [default: a temporary one]
+    /// New or empty folder, in which the store stays for dormer store and replay [default: a temporary one]
     #[arg(long)]
     store: Option<PathBuf>,
-    /// Listening address of dormer's API
-    #[arg(long, default_value = "127.0.0.1:0")]
+    /// Listening address of dormer's API, HOST:PORT with an IP address
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT", value_parser = listener)]
     listen: SocketAddr,
     /// Collector that receives traces by OTLP over HTTP, http://HOST:PORT or https://HOST:PORT; their times are the
     /// simulated world's
@@ -89,6 +91,18 @@ pub struct Options {
     /// Keep everything running afterwards, until Ctrl-C
     #[arg(long)]
     hold: bool,
+}
+
+/// Listening address. A port alone is refused: loopback, or all addresses of the computer, is a person's decision.
+fn listener(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().unwrap_or_default();
+        let port = port.parse::<u16>().unwrap_or(7080);
+        format!(
+            "the form is HOST:PORT with an IP address: 127.0.0.1:{port} for this computer alone, 0.0.0.0:{port} for \
+             everyone who reaches it"
+        )
+    })
 }
 
 /// Upgrade strategy.
@@ -145,26 +159,46 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     {
         eprintln!("{note}");
     }
+    if let Some(warning) = environment::reached_by_others(options.listen) {
+        terminal::warn(warning);
+    }
     let begun = Instant::now();
     let sets = checked(manifest::sets(&options.sets))?;
     let mut environment = environment::Environment::set(&options, sets).await?;
     if options.hold {
-        eprintln!("{}", environment.invitation()?);
+        eprintln!("{}", environment.invitation());
+    }
+    let machines = environment.machines();
+    for note in missed::at_the_start(&options.faults(), machines, options.strategy) {
+        eprintln!("{note}");
     }
     let bars = progress::DemoProgress::new(environment.machines() as u64, options.json);
     let mut sequence =
         sequence::Sequence::new(&mut environment, &bars, begun, options.leave_failed);
-    let mut interrupted = false;
+    let mut ended_by = None;
     let mut signals = StopSignals::listen()?;
     let outcome = tokio::select! {
         outcome = sequence.run() => outcome,
         signal = signals.next() => {
-            interrupted = true;
+            ended_by = Some(signal);
             Err(anyhow::anyhow!("interrupted by {signal}"))
         }
     };
     bars.end();
+    if outcome.is_ok() && !options.json {
+        match sequence.table().await {
+            Ok(table) => println!("{table}"),
+            // The demonstration ends as it would with the table.
+            Err(error) => terminal::warn(format_args!("the machines cannot be shown: {error:#}")),
+        }
+    }
+    let interrupted = ended_by.is_some();
     let result = finish(&options, outcome, &sequence, interrupted);
+    if !interrupted {
+        for note in environment.missed(&options.faults()) {
+            eprintln!("{note}");
+        }
+    }
     // A demonstration that got stuck stays up for inspection as well.
     if options.hold && !interrupted {
         if let Err(error) = &result {
@@ -177,10 +211,24 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         }
     }
     environment.clear().await?;
-    result
+    match (ended_by, result) {
+        (Some(signal), Err(error)) => {
+            terminal::warn(format_args!("{error:#}"));
+            Ok(ExitCode::from(status_after(signal)))
+        }
+        (_, result) => result,
+    }
 }
 
-/// Note on `--leave-failed` where each fault heals by itself. `None`: one stays, or cannot be read, which is told later.
+/// Exit status of a program that this signal ended, as shells have it.
+fn status_after(signal: &str) -> u8 {
+    match signal {
+        "SIGINT" => 128 + 2,
+        _ => 128 + 15,
+    }
+}
+
+/// Note on `--leave-failed` where each fault heals by itself. `None`: one stays, or cannot be read, which is reported later.
 fn nothing_left(faults: &[String]) -> Option<String> {
     let orders: Vec<FaultOrder> = faults.iter().filter_map(|it| it.parse().ok()).collect();
     if orders.len() < faults.len() || orders.iter().any(|it| it.end() == End::Person) {
@@ -220,13 +268,12 @@ fn check(options: &Options) -> anyhow::Result<()> {
 
 fn finish(
     options: &Options,
-    outcome: anyhow::Result<outcome::Outcome>,
+    outcome: anyhow::Result<outcome::DemoOutcome>,
     sequence: &sequence::Sequence<'_>,
     interrupted: bool,
 ) -> anyhow::Result<ExitCode> {
     let outcome = outcome.map_err(|error| unfinished(options, &error, sequence, interrupted))?;
     if !options.json {
-        println!("{}", outcome::table(sequence.machines()));
         println!("{}", outcome.sentence());
     } else {
         println!("{}", serde_json::to_string(&outcome)?);
@@ -276,11 +323,33 @@ mod tests {
         options: Options,
     }
 
+    /// Options of a command line.
+    pub(super) fn options(line: &[&std::ffi::OsStr]) -> Options {
+        Line::try_parse_from(line).expect("a command line").options
+    }
+
     fn checked_line(arguments: &[&str]) -> Result<Vec<String>, String> {
         let line = Line::try_parse_from(["demo"].iter().chain(arguments));
         let options = line.expect("a command line").options;
         check(&options).map_err(|error| error.to_string())?;
         Ok(options.faults())
+    }
+
+    #[test]
+    fn a_port_without_an_address_is_refused_with_the_form() {
+        for text in ["7081", ":7081", "localhost:7081"] {
+            let refused = listener(text).expect_err("refused");
+            assert!(
+                refused.contains("127.0.0.1:7081 for this computer alone"),
+                "{refused}"
+            );
+        }
+        assert!(
+            listener("localhost")
+                .expect_err("refused")
+                .contains("127.0.0.1:7080")
+        );
+        assert!(listener("[::1]:0").is_ok() && listener("127.0.0.1:7081").is_ok());
     }
 
     #[test]
@@ -311,6 +380,8 @@ mod tests {
         );
         let count = refused("dead=1,disk-full=many");
         assert!(count.contains("\"many\" is no count"), "{count}");
+        let tests = refused("holder-dies");
+        assert!(tests.contains("only dormer's own tests"), "{tests}");
         let alone = refused("none,dead");
         assert!(alone.contains("none stands alone"), "{alone}");
         assert_eq!(checked_line(&["--faults", "none"]), Ok(Vec::new()));

@@ -1,12 +1,10 @@
-//! Result of the demonstration: one JSON object for programs, a table and a sentence for people.
+//! Result of the demonstration: one JSON object for programs, a sentence for people.
 
-use super::machine_runs::MachineRun;
-use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
 /// Figures of the demonstration. Those about the world come from the world's own record, not from dormer.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct DemoOutcome {
     /// Windows machines in the world at the end.
     pub(crate) machines: usize,
     /// Machines whose node serves.
@@ -48,7 +46,7 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// Whether the demonstration showed all that it promises.
     pub(crate) fn good(&self, limit: usize) -> bool {
         self.joined == self.machines
@@ -77,41 +75,13 @@ impl Outcome {
     }
 }
 
-pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header([
-        "MACHINE",
-        "STATE",
-        "NODE",
-        "VERSION",
-        "ADDRESS",
-        "WAITING FOR",
-    ]);
-    let mut rows: Vec<&MachineRun> = machines.collect();
-    rows.sort_by(|a, b| a.view.name.cmp(&b.view.name));
-    let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-    for machine_run in rows {
-        let view = &machine_run.view;
-        table.add_row([
-            view.name.clone(),
-            view.phase.state().to_string(),
-            dash(&view.node),
-            dash(&view.version),
-            dash(&view.address),
-            dash(&view.waiting_for),
-        ]);
-    }
-    table.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn one_node_too_many_that_was_taken_is_a_failure() {
-        let outcome = |max_taken_observed| Outcome {
+        let outcome = |max_taken_observed| DemoOutcome {
             machines: 6,
             joined: 6,
             upgraded: 6,

@@ -1,5 +1,6 @@
 //! Progress output of the demonstration: bars on a terminal, plain lines elsewhere.
 
+use dormer_proto::lock::Locked as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -58,10 +59,7 @@ impl DemoProgress {
     pub(crate) fn at(&self, joined: usize, upgraded: usize, now: &str) {
         self.joined.set_position(joined as u64);
         self.upgraded.set_position(upgraded as u64);
-        let mut said = self
-            .said
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut said = self.said.locked();
         if *said != now {
             now.clone_into(&mut said);
             self.now.set_message(now.to_owned());
@@ -73,6 +71,10 @@ impl DemoProgress {
         self.joined.abandon();
         self.upgraded.abandon();
         self.now.finish_and_clear();
+        if !self.bars.is_hidden() {
+            // The cursor is at the end of the last bar.
+            eprintln!();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod load;
 mod worker_queue;
 pub mod workflow;
 
-pub use load::{Flood, Gatherer, Load, WatchedRuns};
+pub use load::{Flood, Gatherer, Load, Partitions, WatchedRuns};
 pub use worker_queue::WorkerQueue;
 
 use dormer_engine::{any::AnyPorts, engine, port::StoreError, shard::Counters};

@@ -1,4 +1,5 @@
-//! Load generators: as many runs as are asked for, each of which goes on once its task is done; or facts at a fixed rate.
+//! Load generators: as many runs as are asked for, each of which continues once its task is done; or facts at a fixed
+//! rate.
 
 use crate::{
     WorkerQueue,
@@ -15,9 +16,10 @@ use dormer_proto::{
         Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport,
         Version,
     },
+    subject::partition_of,
 };
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -37,6 +39,63 @@ pub struct Load {
     messages: u64,
     latencies_us: Vec<u32>,
     watched: WatchedRuns,
+    partitions: Partitions,
+}
+
+/// Partitions of the inbox, and how long each with a run in flight gave no order.
+#[derive(Debug, Default)]
+pub struct Partitions(BTreeMap<u64, Partition>);
+
+/// One of them.
+#[derive(Debug)]
+struct Partition {
+    /// Runs in flight.
+    runs: usize,
+    /// Its last order, or when its first run came.
+    since: Instant,
+    longest: Duration,
+}
+
+impl Partitions {
+    /// A run of this partition begins.
+    pub fn begins(&mut self, partition: u64, now: Instant) {
+        let idle = Partition {
+            runs: 0,
+            since: now,
+            longest: Duration::ZERO,
+        };
+        let partition = self.0.entry(partition).or_insert(idle);
+        if partition.runs == 0 {
+            partition.since = now;
+        }
+        partition.runs += 1;
+    }
+
+    /// An order of one of its runs came; `last`: the run ends with it.
+    pub fn gave_an_order(&mut self, partition: u64, last: bool, now: Instant) {
+        if let Some(it) = self.0.get_mut(&partition) {
+            it.longest = it.longest.max(now.saturating_duration_since(it.since));
+            it.since = now;
+            it.runs -= usize::from(last);
+        }
+    }
+
+    /// Forgets what was until now.
+    pub fn forget(&mut self, now: Instant) {
+        for it in self.0.values_mut() {
+            (it.since, it.longest) = (now, Duration::ZERO);
+        }
+    }
+
+    /// Longest time in which a partition with a run in flight gave no order.
+    #[must_use]
+    pub fn longest(&self, now: Instant) -> Duration {
+        let of = |it: &Partition| match it.runs {
+            0 => it.longest,
+            _ => it.longest.max(now.saturating_duration_since(it.since)),
+        };
+        self.0.values().map(of).max().unwrap_or_default()
+    }
 }
 
 /// Runs that were in flight at one moment, and how long each took from then until it went on.
@@ -74,7 +133,13 @@ impl Load {
             messages: 0,
             latencies_us,
             watched: WatchedRuns::default(),
+            partitions: Partitions::default(),
         }
+    }
+
+    /// Partitions of the runs in flight.
+    pub fn partitions(&mut self) -> &mut Partitions {
+        &mut self.partitions
     }
 
     /// Watches every run that is in flight now.
@@ -127,6 +192,7 @@ impl Load {
             let run = RunId::new(STEPPING, &self.begun.to_string())?;
             let fact = fact(run.key(), self.begun);
             self.reported.insert(run.clone(), (0, Instant::now()));
+            self.partitions.begins(partition_of(&run), Instant::now());
             messages.push(message(self.incarnation, run, fact)?);
         }
         self.messages += messages.len() as u64;
@@ -173,6 +239,8 @@ impl Load {
             .push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
         (*step, *since) = (*step + 1, Instant::now());
         let last = *step == STEPS;
+        self.partitions
+            .gave_an_order(partition_of(run), last, Instant::now());
         if last {
             self.reported.remove(run);
         }

@@ -1,6 +1,6 @@
 //! Finding: a rule that a manifest breaks, its place, and the mend.
 
-use crate::rules::{RULES, Rule, Severity};
+use crate::rules::{LintRule, RULES, Severity};
 use dormer_profile::yaml_tree::Position;
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ impl Finding {
     /// # Panics
     /// The table has no such rule, which a test rules out.
     pub(crate) fn new(rule: &'static str, place: Position, message: impl Into<String>) -> Self {
-        let Rule {
+        let LintRule {
             why,
             mend,
             severity,

@@ -25,7 +25,7 @@ mod workload;
 pub mod page;
 
 pub use finding::{Edit, Finding, apply};
-pub use rules::{RULES, Rule, Severity};
+pub use rules::{LintRule, RULES, Severity};
 
 use common::Site;
 use documents::Document;
@@ -84,7 +84,7 @@ pub fn lint(text: &str, flavour: Flavour) -> Vec<Finding> {
 pub fn fix(text: &str, flavour: Flavour) -> (String, usize) {
     let mut text = text.to_owned();
     let mut mended = 0;
-    // Each round mends at least one finding; a mend that brings its own finding back would go on for ever.
+    // Each round mends at least one finding; a mend that brings its own finding back would continue for ever.
     for _ in 0..ROUNDS_MAX {
         let edits: Vec<Edit> = lint(&text, flavour)
             .into_iter()

@@ -61,8 +61,8 @@ pub(crate) struct Callout {
     pub(crate) finding: Finding,
 }
 
-/// Line of a part.
-struct Line<'a> {
+/// Text up to a line end, with its indentation.
+struct PartLine<'a> {
     number: usize,
     /// Offset in the part, in bytes.
     start: usize,
@@ -70,7 +70,7 @@ struct Line<'a> {
     text: &'a str,
 }
 
-impl Line<'_> {
+impl PartLine<'_> {
     fn indent(&self) -> usize {
         self.text.len() - self.text.trim_start_matches(' ').len()
     }
@@ -82,12 +82,12 @@ impl Line<'_> {
 }
 
 /// Lines that are not in a block of text (`|`, `>`), with the empty ones left out.
-fn lines(text: &str) -> Vec<Line<'_>> {
+fn lines(text: &str) -> Vec<PartLine<'_>> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut block = None;
     for (number, whole) in text.split_inclusive('\n').enumerate() {
-        let line = Line {
+        let line = PartLine {
             number,
             start,
             text: whole.trim_end_matches(['\n', '\r']),
@@ -158,7 +158,7 @@ pub(crate) fn callouts(part: &Part<'_>) -> Vec<Callout> {
     found
 }
 
-fn is_callout(head: &str, at: usize, lines: &[Line<'_>]) -> bool {
+fn is_callout(head: &str, at: usize, lines: &[PartLine<'_>]) -> bool {
     let last = head.rsplit(' ').next().unwrap_or_default();
     if has_placeholder(last) && !is_free(at, lines) {
         return true;
@@ -213,7 +213,7 @@ fn is_numeric(key: &str) -> bool {
 }
 
 /// Whether a line belongs to a key below which a text may be anything.
-fn is_free(at: usize, lines: &[Line<'_>]) -> bool {
+fn is_free(at: usize, lines: &[PartLine<'_>]) -> bool {
     let indent = lines[at].indent();
     let above = lines[..at].iter().rev().find(|line| line.indent() < indent);
     above
@@ -302,7 +302,7 @@ pub(crate) fn indent(part: &Part<'_>, text: &str) -> Option<Indent> {
     None
 }
 
-fn straighten(part: &Part<'_>, text: &str, line: &Line<'_>, wanted: usize) -> Option<Indent> {
+fn straighten(part: &Part<'_>, text: &str, line: &PartLine<'_>, wanted: usize) -> Option<Indent> {
     let had = line.indent();
     let rest = &text[line.start + had..];
     let straightened = format!("{}{}{rest}", &text[..line.start], " ".repeat(wanted));

@@ -5,7 +5,10 @@ use crate::{
     documents::Object,
     finding::Finding,
 };
-use dormer_profile::yaml_tree::{Key, Node, Value};
+use dormer_profile::{
+    suggestion::question,
+    yaml_tree::{Key, Node, Value},
+};
 use serde_json::Value as Json;
 use std::sync::LazyLock;
 
@@ -45,8 +48,8 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
             _ => ("pool-api", "not dormer's API"),
         };
         let message = format!("`{}` is {says}", object.api_version);
+        // What else is wrong would be found only after that is mended.
         found.push(Finding::new(rule, place, message).replace(place, CURRENT));
-        return;
     }
     for (key, _) in root.entries() {
         if !ROOT.contains(&key.name.as_str()) {
@@ -98,12 +101,21 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
         let all: Vec<&str> = all.iter().filter_map(Json::as_str).collect();
         if !all.contains(&text) {
             let right = all.iter().find(|it| it.eq_ignore_ascii_case(text));
+            let meant = question(text, all.iter().copied());
             let finding = bad(format!("`{path}` is `{text}`"))
-                .mend(format!("take one of {}", all.join(", ")));
+                .mend(format!("take one of {}{meant}", all.join(", ")));
             found.push(match right {
                 Some(right) => finding.replace(node.position, *right),
                 None => finding,
             });
+        }
+        return;
+    }
+    if let Some(items) = schema.get("items") {
+        match &node.value {
+            Value::List(all) => all.iter().for_each(|it| walk(it, items, path, found)),
+            Value::Null => {}
+            _ => found.push(bad(format!("`{path}` is no list")).mend("write a list, as [a, b]")),
         }
         return;
     }
@@ -138,24 +150,30 @@ fn unknown(key: &Key, whole: &str, known: &[&str]) -> Finding {
     let near = known
         .iter()
         .find(|it| it.eq_ignore_ascii_case(name) || close(it, name));
-    let elsewhere = || path_of(name, "spec", &SCHEMA["properties"]["spec"]);
-    match (near, elsewhere()) {
-        (Some(near), _) => finding
+    let elsewhere = |is: &dyn Fn(&str) -> bool| path_of(is, "spec", &SCHEMA["properties"]["spec"]);
+    let called_so = || elsewhere(&|it| it.eq_ignore_ascii_case(name));
+    let close_to_it = || elsewhere(&|it| close(it, name));
+    if let Some(near) = near {
+        finding
             .mend(format!("write `{near}`"))
-            .replace(key.position, *near),
-        (None, Some(path)) => finding.mend(format!("write it as `{path}`")),
-        (None, None) => finding.mend(format!("take one of {}", known.join(", "))),
+            .replace(key.position, *near)
+    } else if let Some(path) = called_so() {
+        finding.mend(format!("write it as `{path}`"))
+    } else if let Some(path) = close_to_it() {
+        finding.mend(format!("did you mean `{path}`?"))
+    } else {
+        finding.mend(format!("take one of {}", known.join(", ")))
     }
 }
 
-/// Path of the first field of that name below `path`, the shallowest first.
-fn path_of(name: &str, path: &str, schema: &Json) -> Option<String> {
+/// Path of the first field below `path` whose name `is` wanted, the shallowest first.
+fn path_of(is: &dyn Fn(&str) -> bool, path: &str, schema: &Json) -> Option<String> {
     let fields = schema["properties"].as_object()?;
-    if let Some((known, _)) = fields.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)) {
+    if let Some((known, _)) = fields.iter().find(|(it, _)| is(it)) {
         return Some(format!("{path}.{known}"));
     }
     let mut below = fields.iter();
-    below.find_map(|(field, schema)| path_of(name, &format!("{path}.{field}"), schema))
+    below.find_map(|(field, schema)| path_of(is, &format!("{path}.{field}"), schema))
 }
 
 /// Whether a value keeps one of the definition's rules, by its message.
@@ -178,6 +196,12 @@ fn fits(rule: &str, node: &Node) -> bool {
         let share = text.strip_suffix('%').and_then(|it| it.parse::<u32>().ok());
         let number = node.number().is_some_and(|it| (1..=5_000).contains(&it));
         return number || share.is_some_and(|it| (1..=100).contains(&it));
+    }
+    if rule.contains("name of a ConfigMap") {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        return text.chars().all(|c| plain(c) || ".-".contains(c))
+            && text.starts_with(plain)
+            && text.ends_with(plain);
     }
     if rule.contains("letters, digits, . - _ +") {
         let letters = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);

@@ -14,7 +14,7 @@ pub enum Severity {
 
 /// A rule of `dormer lint`, with the example that breaks it and the remedy, as `docs/lint.md` prints them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
+pub struct LintRule {
     /// Name, as findings carry it.
     pub name: &'static str,
     /// What it is about.
@@ -82,7 +82,7 @@ impl About {
 macro_rules! rules {
     ($($about:ident $severity:ident $name:literal $fix:literal $example:literal $why:literal $mend:literal;)*) => {
         /// The table.
-        pub const RULES: &[Rule] = &[$(Rule {
+        pub const RULES: &[LintRule] = &[$(LintRule {
             name: $name,
             about: About::$about,
             severity: Severity::$severity,

@@ -1,5 +1,8 @@
 //! Rules for workloads: which nodes their pods find, and what Windows does not know.
 
+mod fields;
+mod images;
+
 use crate::{
     common::{Site, cased, close, filled, nearest, selected, strayed},
     documents::Object,
@@ -8,6 +11,8 @@ use crate::{
 };
 use dormer_profile::yaml_tree::{Node, Position, Value};
 use dormer_support::windows;
+use fields::{CONTAINER, POD, SPECS};
+use images::{image_release, images_of_two_builds, is_windows_image};
 
 /// Label of a node's operating system.
 const OS: &str = "kubernetes.io/os";
@@ -22,151 +27,10 @@ const REQUIRED: [&str; 4] = [
     "nodeSelectorTerms",
 ];
 
-/// Fields of a pod's spec.
-const POD: [&str; 42] = [
-    "activeDeadlineSeconds",
-    "affinity",
-    "automountServiceAccountToken",
-    "containers",
-    "dnsConfig",
-    "dnsPolicy",
-    "enableServiceLinks",
-    "ephemeralContainers",
-    "hostAliases",
-    "hostIPC",
-    "hostNetwork",
-    "hostPID",
-    "hostUsers",
-    "hostname",
-    "hostnameOverride",
-    "imagePullSecrets",
-    "initContainers",
-    "nodeName",
-    "nodeSelector",
-    "os",
-    "overhead",
-    "preemptionPolicy",
-    "priority",
-    "priorityClassName",
-    "readinessGates",
-    "resourceClaims",
-    "resources",
-    "restartPolicy",
-    "runtimeClassName",
-    "schedulerName",
-    "schedulingGates",
-    "securityContext",
-    "serviceAccount",
-    "serviceAccountName",
-    "setHostnameAsFQDN",
-    "shareProcessNamespace",
-    "subdomain",
-    "terminationGracePeriodSeconds",
-    "tolerations",
-    "topologySpreadConstraints",
-    "volumes",
-    "workloadRef",
-];
-/// Fields of a container.
-const CONTAINER: [&str; 26] = [
-    "args",
-    "command",
-    "env",
-    "envFrom",
-    "image",
-    "imagePullPolicy",
-    "lifecycle",
-    "livenessProbe",
-    "name",
-    "ports",
-    "readinessProbe",
-    "resizePolicy",
-    "resources",
-    "restartPolicy",
-    "restartPolicyRules",
-    "securityContext",
-    "startupProbe",
-    "stdin",
-    "stdinOnce",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "tty",
-    "volumeDevices",
-    "volumeMounts",
-    "workingDir",
-    "targetContainerName",
-];
 /// Fields of a toleration.
 const TOLERATION: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
 /// Effects of taints.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// Fields of a workload's spec, by kind.
-const SPECS: [(&str, &[&str]); 5] = [
-    (
-        "Deployment",
-        &[
-            "replicas",
-            "selector",
-            "template",
-            "strategy",
-            "minReadySeconds",
-            "revisionHistoryLimit",
-            "paused",
-            "progressDeadlineSeconds",
-        ],
-    ),
-    (
-        "ReplicaSet",
-        &["replicas", "selector", "template", "minReadySeconds"],
-    ),
-    (
-        "StatefulSet",
-        &[
-            "replicas",
-            "selector",
-            "template",
-            "serviceName",
-            "podManagementPolicy",
-            "updateStrategy",
-            "volumeClaimTemplates",
-            "minReadySeconds",
-            "revisionHistoryLimit",
-            "ordinals",
-            "persistentVolumeClaimRetentionPolicy",
-        ],
-    ),
-    (
-        "DaemonSet",
-        &[
-            "selector",
-            "template",
-            "updateStrategy",
-            "minReadySeconds",
-            "revisionHistoryLimit",
-        ],
-    ),
-    (
-        "Job",
-        &[
-            "activeDeadlineSeconds",
-            "backoffLimit",
-            "backoffLimitPerIndex",
-            "completionMode",
-            "completions",
-            "managedBy",
-            "manualSelector",
-            "maxFailedIndexes",
-            "parallelism",
-            "podFailurePolicy",
-            "podReplacementPolicy",
-            "selector",
-            "successPolicy",
-            "suspend",
-            "template",
-            "ttlSecondsAfterFinished",
-        ],
-    ),
-];
 /// API versions that Kubernetes 1.33 and later do not serve, and what took their place.
 const GONE: [(&str, &str, &str); 9] = [
     ("extensions/v1beta1", "Deployment", "apps/v1"),
@@ -567,90 +431,6 @@ fn build(text: &str, place: Position, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether an image is known as one for Windows.
-fn is_windows_image(image: &str) -> bool {
-    let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
-    let small = format!("{name}:{tag}").to_ascii_lowercase();
-    let windows_tag = [
-        "nanoserver",
-        "windowsservercore",
-        "servercore",
-        "ltsc2016",
-        "ltsc2019",
-        "ltsc2022",
-        "ltsc2025",
-    ];
-    small.starts_with("mcr.microsoft.com/windows")
-        || small.starts_with("mcr.microsoft.com/dotnet/framework")
-        || small.starts_with("mcr.microsoft.com/iis")
-        || windows_tag
-            .iter()
-            .any(|it| tag.to_ascii_lowercase().contains(it))
-}
-
-fn image_build(tag: &str) -> Option<&'static str> {
-    let tag = tag.to_ascii_lowercase();
-    let has = |word: &str| {
-        tag.split(['-', '_', '.'])
-            .any(|part| part == word || part.ends_with(word))
-    };
-    Some(match () {
-        () if tag.contains("ltsc2019") || has("1809") => windows::SERVER_2019,
-        () if tag.contains("ltsc2022") => windows::SERVER_2022,
-        () if tag.contains("ltsc2025") => windows::SERVER_2025,
-        () if tag.contains("ltsc2016") => "10.0.14393",
-        () if has("1709") => "10.0.16299",
-        () if has("1803") => "10.0.17134",
-        () if has("1903") => "10.0.18362",
-        () if has("1909") => "10.0.18363",
-        () if has("2004") => "10.0.19041",
-        () if has("20h2") => "10.0.19042",
-        () => return None,
-    })
-}
-
-fn image_release(image: &str, place: Position, wanted: Option<&str>, found: &mut Vec<Finding>) {
-    if !is_windows_image(image) {
-        return;
-    }
-    let last = image.rsplit('/').next().unwrap_or(image);
-    let tag = last
-        .split_once(':')
-        .map(|(_, tag)| tag.split('@').next().unwrap_or(tag));
-    let base = [
-        "mcr.microsoft.com/windows/servercore",
-        "mcr.microsoft.com/windows/nanoserver",
-    ];
-    let plain = image.split([':', '@']).next().unwrap_or(image);
-    match tag {
-        None | Some("latest") if base.contains(&plain) && !image.contains('@') => {
-            let message = format!("`{image}` has no tag of a Windows, and there is no `latest`");
-            found.push(Finding::new("image-release", place, message));
-        }
-        None => {}
-        Some(tag) => {
-            let Some(of_image) = image_build(tag) else {
-                return;
-            };
-            if let Some(release) = windows::release(of_image, "").filter(|it| it.refused.is_some())
-            {
-                let message = format!(
-                    "`{image}` is of {}, which no supported host runs",
-                    release.name
-                );
-                found.push(Finding::new("image-release", place, message));
-            }
-            if let Some(wanted) =
-                wanted.filter(|wanted| wanted.starts_with("10.0.") && *wanted != of_image)
-            {
-                let message =
-                    format!("`{image}` is built for {of_image}, and the pod selects {wanted}");
-                found.push(Finding::new("image-build", place, message));
-            }
-        }
-    }
-}
-
 /// Builds that a pod asks for, with their places: of its selector, of its required affinity, and of its class where that
 /// is linted beside it.
 fn builds<'a>(pod: &'a Node, class: Option<&str>, site: &'a Site<'_>) -> Vec<(&'a str, Position)> {
@@ -697,30 +477,6 @@ fn two_builds(builds: &[(&str, Position)], found: &mut Vec<Finding>) {
     }
 }
 
-/// Containers of one pod that are built for two Windows.
-fn images_of_two_builds(images: &[(&str, Position)], found: &mut Vec<Finding>) {
-    let tag = |image: &str| {
-        image
-            .rsplit('/')
-            .next()?
-            .split_once(':')
-            .map(|(_, tag)| tag.to_owned())
-    };
-    let built = images
-        .iter()
-        .filter(|(image, _)| is_windows_image(image))
-        .filter_map(|(image, place)| Some((*image, image_build(&tag(image)?)?, *place)));
-    let built: Vec<(&str, &str, Position)> = built.collect();
-    let Some((one, first, _)) = built.first() else {
-        return;
-    };
-    if let Some((image, build, place)) = built.iter().find(|(_, build, _)| build != first) {
-        let message =
-            format!("`{image}` is built for {build}, and `{one}` in the same pod for {first}");
-        found.push(Finding::new("two-builds", *place, message));
-    }
-}
-
 fn linux_only(context: Option<&Node>, found: &mut Vec<Finding>) {
     for (key, value) in context.map(Node::entries).unwrap_or_default() {
         let off = value.text() == Some("false") || matches!(value.value, Value::Null);
@@ -751,30 +507,5 @@ fn shell(container: &Node, found: &mut Vec<Finding>) {
         let message = format!("`{image}` has no `{program}`");
         let finding = Finding::new("shell", first.position, message);
         found.push(finding.replace(first.position, "pwsh.exe"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_of_windows_are_known() {
-        for image in [
-            "mcr.microsoft.com/windows/servercore:ltsc2019",
-            "mcr.microsoft.com/dotnet/framework/aspnet:4.8",
-            "registry.corp:5000/app:1.2-nanoserver-ltsc2022",
-            "golang:1.22-windowsservercore",
-        ] {
-            assert!(is_windows_image(image), "{image}");
-        }
-        for image in [
-            "registry.corp:5000/app:1.2",
-            "mcr.microsoft.com/dotnet/aspnet:8.0",
-            "nginx",
-            "windows-shop:2019",
-        ] {
-            assert!(!is_windows_image(image), "{image}");
-        }
     }
 }

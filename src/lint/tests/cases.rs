@@ -586,6 +586,20 @@ const CASES: &[Case] = &[
     ),
     case(
         POOL,
+        "paused: false",
+        "layers: blue\n  paused: false",
+        &[("pool-value", "layers: blue")],
+        false,
+    ),
+    case(
+        POOL,
+        "paused: false",
+        "layers: [red, Blue]\n  paused: false",
+        &[("pool-value", "Blue")],
+        false,
+    ),
+    case(
+        POOL,
         "timeout: 1h\n    afterTimeout: Wait",
         "timeout: 0s\n    afterTimeout: Force",
         &[("pool-value", "Force")],
@@ -861,7 +875,8 @@ const CASES: &[Case] = &[
 
 #[test]
 fn each_mistake_gives_its_finding_and_no_other() {
-    let (mut seen, mut wrong) = (BTreeSet::new(), String::new());
+    let mut seen = BTreeSet::new();
+    let mut wrong = String::new();
     for Case {
         healthy,
         from,

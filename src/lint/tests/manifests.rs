@@ -141,6 +141,26 @@ fn a_text_that_is_no_yaml_is_refused_without_our_own_terms_and_a_misplaced_field
 }
 
 #[test]
+fn a_mistyped_field_or_value_of_a_pool_gets_the_near_one_whatever_the_version() {
+    let pool = |version: &str| {
+        format!(
+            "apiVersion: {version}\nkind: WindowsPool\nmetadata: {{name: windows, namespace: dormer}}\n\
+             spec: {{maxUnavailble: 2, approval: Manuel}}\n"
+        )
+    };
+    let mends = |version: &str| -> Vec<String> {
+        let found = lint(&pool(version), Flavour::OpenShift);
+        found.into_iter().map(|it| it.mend).collect()
+    };
+    let near = [
+        "did you mean `spec.strategy.maxUnavailable`?",
+        "take one of Automatic, Manual; did you mean Manual?",
+    ];
+    assert_eq!(mends("dormer.io/v1beta1"), near);
+    assert_eq!(mends("apps/v1")[1..], near, "all at once");
+}
+
+#[test]
 fn a_mistyped_field_gets_the_near_one_and_a_misplaced_one_its_path() {
     let aws = include_str!("healthy/01-aws.yaml");
     let azure = include_str!("healthy/02-azure.yaml");

@@ -187,7 +187,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary_outbound: Option<String>,
 
-    /// Pool of machines that are upgraded together [default: windows]
+    /// Pool of machines that are upgraded together: windows, the only one that the cluster accepts [default: windows]
     #[arg(long, env = "DORMER_POOL", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
@@ -202,6 +202,23 @@ pub struct Settings {
     #[arg(long, env = "DORMER_PRIVATE_KEY_SECRET", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key_secret: Option<String>,
+
+    /// Socket of an ssh-agent that has the private key: dormer asks it for each login's signature, and never has the key
+    /// itself. In place of --private-key and --private-key-secret
+    #[arg(long, env = "DORMER_SSH_AGENT", value_name = "SOCKET")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_agent: Option<PathBuf>,
+
+    /// With --ssh-agent: fingerprint of the key to use, as ssh-add -l prints it; while a key is replaced, a second one after a
+    /// comma names the key before, for hosts that refuse the first [default: the agent's only key]
+    #[arg(
+        long,
+        env = "DORMER_SSH_AGENT_KEY",
+        value_delimiter = ',',
+        value_name = "FINGERPRINT"
+    )]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ssh_agent_key: Vec<String>,
 
     /// SSH port of Windows hosts [default: 22]
     #[arg(long, env = "DORMER_SSH_PORT", value_name = "PORT")]
@@ -313,7 +330,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// Collector that receives traces and metrics by OTLP over HTTP (protobuf): http://HOST:PORT or
+    /// Collector that receives traces, metrics and the audit's lines by OTLP over HTTP (protobuf): http://HOST:PORT or
     /// https://HOST:PORT. OpenTelemetry's own variables work as well (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS,
     /// ..._CERTIFICATE): see docs/telemetry.md [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
     #[arg(long, env = "DORMER_OTLP_ENDPOINT", value_name = "URL")]
@@ -565,15 +582,16 @@ impl Settings {
         over!(self, lower;
             kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
             cluster_api_namespace, canary_namespace, canary_outbound, pool, private_key,
-            private_key_secret, ssh_port, slots, listen, authentication, audience, token_proxy, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
+            private_key_secret, ssh_agent, ssh_port, slots, listen, authentication, audience, token_proxy, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
             history_accept_unkeyed, name, payload_unsigned,
             otlp_endpoint, operator_condition;
-            role, payload, payload_key, profile_layer, session_key)
+            role, payload, payload_key, profile_layer, session_key, ssh_agent_key)
     }
 
     /// These settings, completed by the defaults.
     pub fn complete(self) -> Self {
-        let secret = self.private_key.is_none().then(|| KEY_SECRET.to_owned());
+        let elsewhere = self.private_key.is_some() || self.ssh_agent.is_some();
+        let secret = (!elsewhere).then(|| KEY_SECRET.to_owned());
         self.over(Self {
             store: Some(STORE.into()),
             role: Role::ALL.into(),

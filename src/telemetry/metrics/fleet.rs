@@ -9,12 +9,17 @@ use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
 use dormer_proto::{
     code,
     id::{Attempt, TaskId, Timestamp},
+    lock::Locked as _,
 };
-use dormer_workflows::{Dormer, State, machine, rollout};
+use dormer_workflows::{
+    Dormer, State,
+    machine::{self, Halt, Phase},
+    rollout,
+};
 use prometheus_client::registry::Unit;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 /// Predicate: whether a worker sends heartbeats for this attempt of the task.
@@ -27,7 +32,7 @@ pub struct FleetMetrics {
     tasks: LabelledGauge<2>,
     queue: LabelledGauge<1>,
     queue_oldest: LabelledGauge<1>,
-    rollout: Rollout,
+    rollout: RolloutGauges,
     dead: LabelledGauge<0>,
     quarantined: LabelledGauge<1>,
     certificate_expiry: LabelledGauge<1>,
@@ -38,7 +43,7 @@ pub struct FleetMetrics {
     waiting: Mutex<HashMap<(String, String), Timestamp>>,
 }
 
-struct Rollout {
+struct RolloutGauges {
     members: LabelledGauge<1>,
     unavailable: LabelledGauge<1>,
     max_unavailable: LabelledGauge<1>,
@@ -65,7 +70,8 @@ impl FleetMetrics {
                 "state_oldest",
                 ["state"],
                 seconds(),
-                "Age of the oldest machine in the state",
+                "Age of the oldest machine in the state, without those that a person drained, paused or labelled to be \
+                 ignored",
             ),
             tasks: registry.gauge(
                 "tasks",
@@ -86,7 +92,7 @@ impl FleetMetrics {
                 seconds(),
                 "Age of the oldest order without heartbeats of a worker",
             ),
-            rollout: Rollout::new(registry),
+            rollout: RolloutGauges::new(registry),
             dead: registry.gauge("dead_letters", [], None, "Dead letters, up to 1000"),
             quarantined: registry.gauge(
                 "quarantined_runs",
@@ -129,8 +135,10 @@ impl FleetMetrics {
                 State::Machine(state) => {
                     let label = Dormer::label(&run.state);
                     *count.entry((label, self.reason(&state.phase))).or_default() += 1;
-                    let age = oldest.entry(label).or_default();
-                    *age = (*age).max(now.since_ms(run.entered.at));
+                    if !is_stopped(state) {
+                        let age = oldest.entry(label).or_default();
+                        *age = (*age).max(now.since_ms(run.entered.at));
+                    }
                 }
                 State::Rollout(state) => self.rollout(run, state, now),
                 State::None => {}
@@ -256,7 +264,7 @@ impl FleetMetrics {
 
     /// Longest time that this process has seen a machine of this queue wait, in milliseconds.
     fn waited(&self, pool: &str, uids: &[String], now: Timestamp) -> u64 {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.locked();
         waiting.retain(|(of, uid), _| of != pool || uids.contains(uid));
         for uid in uids {
             waiting.entry((pool.to_owned(), uid.clone())).or_insert(now);
@@ -268,7 +276,7 @@ impl FleetMetrics {
     }
 }
 
-impl Rollout {
+impl RolloutGauges {
     fn new(registry: &mut MetricsRegistry) -> Self {
         let mut gauge = |name, unit, help| registry.gauge(name, ["pool"], unit, help);
         Self {
@@ -334,4 +342,147 @@ fn phase(run: &Run<Dormer>, task: &OpenTask<Dormer>, is_alive: &IsAlive<'_>) -> 
 
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
+}
+
+/// Whether a person keeps the machine where it is. No alert has to call another one for that.
+fn is_stopped(state: &machine::State) -> bool {
+    let stops = |halt: Halt| match halt {
+        Halt::Paused { .. } => !state.phase.row().even_paused,
+        Halt::Ignored => state.lease.token().is_none(),
+        // A hold keeps it out of the next upgrade only.
+        Halt::Held { .. } => false,
+    };
+    state.phase == Phase::Drained || state.halts().into_iter().any(stops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_engine_core::Entered;
+    use dormer_proto::{
+        id::{LeaseToken, Seq, Sum},
+        machine::MachineFact,
+    };
+    use dormer_workflows::machine::{Lease, State as Machine};
+    use opentelemetry_sdk::Resource;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// A run that has been in its state since `at`.
+    fn run_in(state: Machine, at: Timestamp) -> Arc<Run<Dormer>> {
+        Arc::new(Run {
+            id: "machine/u1".parse().expect("an id"),
+            seq: Seq(1),
+            began: at,
+            state: state.into(),
+            entered: Entered { seq: Seq(1), at },
+            tasks: Vec::new(),
+            timers: BTreeMap::new(),
+            outbox: Vec::new(),
+            taken: BTreeMap::new(),
+            numbered: Seq(0),
+            requests: [].into(),
+            facts: BTreeMap::new(),
+            episodes: [].into(),
+            closed: None,
+            sum: Sum(0),
+        })
+    }
+
+    /// Ages of the oldest machines as a scrape shows them.
+    fn oldest(states: impl IntoIterator<Item = Machine>) -> Vec<String> {
+        let mut registry = MetricsRegistry::new(Resource::builder_empty().build());
+        let metrics = FleetMetrics::new(&mut registry);
+        oldest_in(&registry, &metrics, states)
+    }
+
+    /// The same as the next scrape of one process shows them.
+    fn oldest_in(
+        registry: &MetricsRegistry,
+        metrics: &FleetMetrics,
+        states: impl IntoIterator<Item = Machine>,
+    ) -> Vec<String> {
+        let runs = states.into_iter().map(|it| run_in(it, Timestamp(0)));
+        let runs: Vec<_> = runs.collect();
+        metrics.set_gauges(&runs, &|_, _| false, Timestamp(2 * HOUR_MS), 0);
+        let page = registry.page();
+        let lines = page
+            .lines()
+            .filter_map(|it| it.strip_prefix("dormer_state_oldest_seconds"));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_age_of_a_machine_that_is_stopped_later_is_shown_no_more() {
+        let mut registry = MetricsRegistry::new(Resource::builder_empty().build());
+        let metrics = FleetMetrics::new(&mut registry);
+        let probing = Machine {
+            phase: Phase::Probing,
+            ..Machine::default()
+        };
+        let paused = Machine {
+            paused: Some("ann: a new disk".into()),
+            ..probing.clone()
+        };
+        let shown = |state: &Machine| oldest_in(&registry, &metrics, [state.clone()]).len();
+        assert_eq!(shown(&probing), 1);
+        assert_eq!(shown(&paused), 0, "the gauge keeps no value");
+        assert_eq!(shown(&probing), 1);
+    }
+
+    /// An alert rests on the age, and calls no person for what another one did.
+    #[test]
+    fn the_age_of_a_machine_that_a_person_stopped_is_not_shown() {
+        let ignored = || {
+            Some(MachineFact {
+                ignored: true,
+                ..MachineFact::default()
+            })
+        };
+        let paused = || Some("ann: a new disk".to_owned());
+        let of = |phase| Machine {
+            phase,
+            ..Machine::default()
+        };
+        let held = Lease::Held {
+            token: LeaseToken(3),
+            over_limit: false,
+        };
+        let stopped = [
+            of(Phase::Drained),
+            Machine {
+                paused: paused(),
+                ..of(Phase::Probing)
+            },
+            Machine {
+                machine: ignored(),
+                ..of(Phase::Probing)
+            },
+        ];
+        for state in stopped {
+            assert_eq!(oldest([state.clone()]), Vec::<String>::new(), "{state:?}");
+        }
+        // What they do not stop.
+        let continues = [
+            of(Phase::Probing),
+            Machine {
+                held: paused(),
+                ..of(Phase::Probing)
+            },
+            Machine {
+                paused: paused(),
+                ..of(Phase::Undoing)
+            },
+            Machine {
+                machine: ignored(),
+                lease: held,
+                ..of(Phase::Deleting)
+            },
+        ];
+        for state in continues {
+            let ages = oldest([state.clone()]);
+            assert_eq!(ages.len(), 1, "{state:?}");
+            assert!(ages[0].ends_with(" 7200.0"), "{ages:?}");
+        }
+    }
 }

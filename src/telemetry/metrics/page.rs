@@ -12,9 +12,9 @@ use prometheus_client::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// Kind of a metric.
+/// How a metric counts: only upwards, up and down, or by size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// Counter: only grows.
     Counter,
     /// Gauge: goes up and down.
@@ -31,7 +31,7 @@ pub(super) struct Described {
     /// Name without the unit.
     pub(super) base: String,
     pub(super) unit: Option<Unit>,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) labels: Vec<&'static str>,
     pub(super) help: &'static str,
 }
@@ -64,9 +64,9 @@ impl Collector for Collection {
         for described in &self.described {
             if let Some(metric) = metrics.get(described.name.as_str()) {
                 let kind = match described.kind {
-                    Kind::Counter => MetricType::Counter,
-                    Kind::Gauge => MetricType::Gauge,
-                    Kind::Histogram => MetricType::Histogram,
+                    MetricKind::Counter => MetricType::Counter,
+                    MetricKind::Gauge => MetricType::Gauge,
+                    MetricKind::Histogram => MetricType::Histogram,
                 };
                 let help = format!("{}.", described.help);
                 let unit = described.unit.as_ref();

@@ -4,14 +4,10 @@ use super::registry::{
     LabelValue, LabelledCounter, LabelledGauge, LabelledHistogram, MetricsRegistry,
 };
 use dormer_engine::observer::Appended;
-use dormer_proto::code;
+use dormer_proto::{code, lock::Locked as _};
 use dormer_workers::observer::{Operation, OperationEnd};
 use prometheus_client::registry::Unit;
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 /// Most distinct failure codes. Further ones count as `other`.
 const CODES_MAX: usize = 64;
@@ -348,7 +344,7 @@ pub(crate) struct Codes {
 impl Codes {
     /// Code, or `other` once there are too many.
     pub(crate) fn bounded(&self, code: &str) -> LabelValue {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.locked();
         if !known.contains(code) {
             if known.len() >= CODES_MAX {
                 return "other".into();

@@ -3,7 +3,8 @@
 //! OpenTelemetry's SDK holds the values. Scrapes ([`super::page`]) and pushes to a collector use the same collection,
 //! so both show the same values.
 
-use super::page::{self, Described, Kind};
+use super::page::{self, Described, MetricKind};
+use dormer_proto::lock::Locked as _;
 use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, Meter, MeterProvider},
@@ -21,7 +22,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -42,7 +43,7 @@ pub(crate) type LabelValue = Cow<'static, str>;
 pub(crate) struct RegisteredMetric {
     /// Name in a scrape; of a histogram without `_bucket`, `_sum`, `_count`.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     pub(crate) labels: Vec<&'static str>,
     /// Roles whose processes show it.
     pub(crate) role: &'static str,
@@ -102,7 +103,7 @@ impl MetricsRegistry {
         unit: Option<Unit>,
         help: &'static str,
     ) -> LabelledCounter<N> {
-        let described = self.register(name, &labels, unit, help, Kind::Counter);
+        let described = self.register(name, &labels, unit, help, MetricKind::Counter);
         let counter = self
             .meter
             .u64_counter(described.name)
@@ -120,7 +121,7 @@ impl MetricsRegistry {
         unit: Option<Unit>,
         help: &'static str,
     ) -> LabelledGauge<N> {
-        let described = self.register(name, &labels, unit, help, Kind::Gauge);
+        let described = self.register(name, &labels, unit, help, MetricKind::Gauge);
         let values = Arc::<Values<N>>::default();
         let observed = Arc::clone(&values);
         // The SDK's own gauge never forgets a series. An observable gauge reports only the present ones.
@@ -146,7 +147,7 @@ impl MetricsRegistry {
         help: &'static str,
     ) -> LabelledHistogram<N> {
         let unit = Some(Unit::Seconds);
-        let described = self.register(name, &labels, unit, help, Kind::Histogram);
+        let described = self.register(name, &labels, unit, help, MetricKind::Histogram);
         let histogram = self
             .meter
             .f64_histogram(described.name)
@@ -163,7 +164,7 @@ impl MetricsRegistry {
         labels: &[&'static str],
         unit: Option<Unit>,
         help: &'static str,
-        kind: Kind,
+        kind: MetricKind,
     ) -> Described {
         let [.., most] = SERIES_MAX;
         let limit = SERIES_MAX.get(labels.len()).copied().unwrap_or(most);
@@ -173,7 +174,11 @@ impl MetricsRegistry {
             Some(unit) => format!("{base}_{}", unit.as_str()),
             None => base.clone(),
         };
-        let total = if kind == Kind::Counter { "_total" } else { "" };
+        let total = if kind == MetricKind::Counter {
+            "_total"
+        } else {
+            ""
+        };
         self.listed.push(RegisteredMetric {
             name: format!("{whole}{total}"),
             kind,
@@ -277,7 +282,7 @@ impl<const N: usize> Default for Values<N> {
 
 impl<const N: usize> Values<N> {
     fn lock(&self) -> MutexGuard<'_, HashMap<[LabelValue; N], f64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

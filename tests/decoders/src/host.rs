@@ -3,6 +3,13 @@
 use bytes::Bytes;
 use dormer_host::{arguments, containerd, heartbeat::HostHeartbeat};
 use dormer_profile::{answer::Answer, clixml, document::Document, frame};
+use dormer_workers::{
+    host::{obstacle, scrubbed},
+    ssh::{
+        Output,
+        key_file::{keys_stay_out, permits, with_key, without_edit, without_key},
+    },
+};
 use russh_sftp::protocol::Packet;
 use std::io::{self, Cursor, Read, Write};
 
@@ -48,6 +55,41 @@ pub(crate) fn stderr(bytes: &[u8]) {
 
 pub(crate) fn sftp(bytes: &[u8]) {
     let _ = Packet::try_from(&mut Bytes::copy_from_slice(bytes));
+}
+
+/// The file with the keys of a host's administrators, which a rotation changes in place.
+pub(crate) fn keys(bytes: &[u8]) {
+    const OLD: &str = "ssh-ed25519 AAAAold";
+    const NEW: &str = "ssh-ed25519 AAAAnew";
+    let _ = keys_stay_out(bytes);
+    let mut after = bytes.to_vec();
+    if let Some(edit) = with_key(bytes, NEW) {
+        assert_eq!(edit.at, bytes.len() as u64, "after all that is there");
+        after.extend(&edit.bytes);
+        assert_eq!(without_edit(&after, &edit), Some(edit.at));
+    }
+    assert!(permits(&after, NEW) && with_key(&after, NEW).is_none());
+    assert_eq!(permits(&after, OLD), permits(bytes, OLD));
+    let mut without = after.clone();
+    for edit in without_key(&after, OLD) {
+        let at = usize::try_from(edit.at).expect("a place in the file");
+        without[at..=at].copy_from_slice(&edit.bytes);
+    }
+    assert!(!permits(&without, OLD) && without_key(&without, OLD).is_empty());
+    assert!(permits(&without, NEW), "the other key stays");
+}
+
+/// What a command says in place of an answer.
+pub(crate) fn output(bytes: &[u8]) {
+    let clean = scrubbed(&String::from_utf8_lossy(bytes));
+    for status in [None, Some(1)] {
+        let output = Output {
+            stdout: bytes.to_vec(),
+            stderr: bytes.to_vec(),
+            status,
+        };
+        let _ = obstacle(&output, &clean);
+    }
 }
 
 pub(crate) fn document(bytes: &[u8]) {

@@ -27,12 +27,14 @@ const fn decoder(name: &'static str, from: &'static str, decode: fn(&[u8])) -> D
 }
 
 /// Every decoder.
-pub const ALL: [Decoder; 24] = [
+pub const ALL: [Decoder; 26] = [
     decoder("frame", "a Windows host", host::frame),
     decoder("answer", "a Windows host", host::answer),
     decoder("sign", "a Windows host", host::sign),
     decoder("stderr", "a Windows host", host::stderr),
     decoder("sftp", "a Windows host", host::sftp),
+    decoder("keys", "a Windows host", host::keys),
+    decoder("output", "a Windows host", host::output),
     decoder("document", "a worker, read on the host", host::document),
     decoder("arguments", "a worker, read on the host", host::arguments),
     decoder(

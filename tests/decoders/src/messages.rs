@@ -4,7 +4,7 @@ use dormer_engine_core::{InboxMessageOf, Record};
 use dormer_proto::{
     envelope::{self, Message},
     id::hash64,
-    message::{Heartbeat, RemoteCommand, ReportReceipt},
+    message::{Heartbeat, NodeSettings, RemoteCommand, ReportReceipt},
     subject::Names,
     work::{Order, SCHEMA},
 };
@@ -74,6 +74,7 @@ pub(crate) fn order(bytes: &[u8]) {
     body::<Order>(bytes);
     body::<Heartbeat>(bytes);
     body::<RemoteCommand>(bytes);
+    body::<NodeSettings>(bytes);
     body::<ReportReceipt>(bytes);
 }
 

@@ -131,6 +131,8 @@ searched! {
     fuzz_sign "sign"
     fuzz_stderr "stderr"
     fuzz_sftp "sftp"
+    fuzz_keys "keys"
+    fuzz_output "output"
     fuzz_document "document"
     fuzz_arguments "arguments"
     fuzz_containerd "containerd"

@@ -7,9 +7,10 @@
 //! is that of `tests/SCENARIOS.md`; each fault is applied by the owner of its effect (see [`Owner`]).
 
 use dormer_profile::suggestion::question;
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -25,7 +26,7 @@ pub enum Owner {
     Api,
     /// The machine controller and its cloud, or another controller.
     Cluster,
-    /// The runner of the scenario: `dormer demo` or a test (a kill, a second delivery).
+    /// The runner of the scenario, a test (a kill, a second delivery).
     Scenario,
 }
 
@@ -90,7 +91,7 @@ faults! {
     WatchGone "watch-gone" 46 Api 1 "a watch dies with 410 Gone, and a Machine is deleted in the gap",
     BudgetNever "budget-never" 49 Cluster 1 "a budget allows no eviction, ever",
     NotReadyInDrain "not-ready-in-drain" 51 Host 1 "the node goes silent in the middle of its drain, for good, or for the seconds that not-ready-in-drain/SECONDS names",
-    Uncordoned "uncordoned" 54 Cluster 1 "a person uncordons the node in the middle of its drain",
+    Uncordoned "uncordoned" 54 Cluster 1 "a person uncordons the node 3 s after its cordon, or after the seconds that uncordoned/SECONDS names",
     HolderDies "holder-dies" 56 Scenario 1 "the worker dies between drain and delete",
     LateRenewal "late-renewal" 57 Scenario 1 "a claim runs out while an irreversible call is under way",
     ReplacementNever "replacement-never" 58 Cluster 1 "the cloud has no room for the replacement",
@@ -131,6 +132,9 @@ faults! {
     DeadForGood "dead-for-good" 67 Host 1 "once an upgrade begins, the host is without power and the kubelet silent, for good",
     Relabelled "relabelled" 68 Cluster 1 "other people write labels and annotations on the Node and the Machine while it serves",
     WmcoBeside "wmco-beside" 70 Cluster 1 "the Windows Machine Config Operator runs beside dormer for 30 min",
+    ClockForward "clock-forward" 0 Host 1 "the host's clock is 10 min ahead",
+    EtcdRestored "etcd-restored" 0 Api 1 "while the node serves, etcd is restored from a backup of 2 min before, or of the seconds that etcd-restored/SECONDS names",
+    ForgedMark "forged-mark" 0 Cluster 1 "another client writes the greatest of all tokens on a Node that serves",
     ServingNever "serving-never" 0 Host 1 "the kubelet asks for no serving certificate, so that neither logs nor exec answer",
     WrongBuild "wrong-build" 0 Host 1 "the Node is labelled with another Windows build than its host has",
     ConfigureFails "configure-fails" 0 Host 1 "the host program ends with an error that only a retry by a person mends",
@@ -163,7 +167,8 @@ impl End {
                 "Heals at the next attempt: NAME=1x9999 repeats it until a person mends it (in the demonstration, dormer retry does)"
             }
             Self::Person => {
-                "Stays until a person mends it: dormer why says how, and in the demonstration dormer retry does it"
+                "Stays until a person mends it: dormer why says how. In the demonstration dormer retry also does on the \
+                 simulated world what that says, but not for a fault with a command behind it: that command ends it"
             }
         }
     }
@@ -187,8 +192,9 @@ const BY_A_PERSON: [Fault; 14] = [
     Fault::InstanceVanishes,
 ];
 /// Faults that strike as often as they are counted, and once without a count.
-const BY_COUNT: [Fault; 10] = [
+const BY_COUNT: [Fault; 11] = [
     Fault::ClockSkew,
+    Fault::ClockForward,
     Fault::DiskFull,
     Fault::NameMismatch,
     Fault::ServingNever,
@@ -201,6 +207,21 @@ const BY_COUNT: [Fault; 10] = [
 ];
 
 impl Fault {
+    /// Whether the simulated world brings it about by itself. What only a test does strikes nothing when it is ordered.
+    pub fn can_be_ordered(self) -> bool {
+        self.owner() != Owner::Scenario
+    }
+
+    /// Command that ends it in the demonstration, where `dormer retry` does not. The table of verdicts has the same.
+    pub fn command(self) -> Option<&'static str> {
+        match self {
+            Self::HostKeyChanged => Some("dormer trust-host-key"),
+            Self::InstanceVanishes => Some("kubectl delete machine"),
+            Self::OldNode => Some("kubectl delete node"),
+            _ => None,
+        }
+    }
+
     /// What ends it. The table of verdicts has the same.
     pub fn end(self) -> End {
         if BY_COUNT.contains(&self) {
@@ -233,13 +254,18 @@ fourth machine made)";
 pub fn listed() -> String {
     let mut text = String::new();
     for end in [End::Itself, End::Count, End::Person] {
-        let ours = Fault::ALL.iter().filter(|it| it.end() == end);
+        let ours = Fault::ALL
+            .iter()
+            .filter(|it| it.end() == end && it.can_be_ordered());
         let mut ours: Vec<&Fault> = ours.collect();
         ours.sort_by_key(|it| it.name());
         text += end.heading();
         text += "\n";
         for fault in ours {
-            text += &format!("  {:26} {}\n", fault.name(), fault.about());
+            let by = fault
+                .command()
+                .map_or_else(String::new, |it| format!(" [{it}]"));
+            text += &format!("  {:26} {}{by}\n", fault.name(), fault.about());
         }
         text += "\n";
     }
@@ -262,6 +288,18 @@ pub enum FaultError {
         order: String,
         /// Its part before the counts.
         name: String,
+    },
+    /// A number of machines stands beside one of them.
+    #[error(
+        "--faults {order}: ={machines} and @{machine} exclude each other: a number of machines, or one of them\nthe form is {FORM}"
+    )]
+    Both {
+        /// The order as given.
+        order: String,
+        /// How many machines.
+        machines: u32,
+        /// The one that is named.
+        machine: String,
     },
     /// A number cannot be read, or is out of its bounds.
     #[error(
@@ -326,6 +364,7 @@ impl std::str::FromStr for FaultOrder {
         let known = |name: &str| Fault::ALL.iter().copied().find(|f| f.name() == name);
         let (name, machines, times) = match machines {
             Some(counts) => match counts.split_once('x') {
+                Some(("", _) | (_, "")) => (rest, Some(counts), None),
                 Some((machines, times)) => (rest, Some(machines), Some(times)),
                 None => (rest, Some(counts), None),
             },
@@ -341,6 +380,13 @@ impl std::str::FromStr for FaultOrder {
         let counted = |count| counted(text, count);
         let times = times.map_or(Ok(fault.times()), counted)?;
         let machines = machines.map_or(Ok(1), counted)?;
+        if let Some(machine) = machine.filter(|it| machines > 1 && *it != "*") {
+            return Err(FaultError::Both {
+                order: text.to_owned(),
+                machines,
+                machine: machine.to_owned(),
+            });
+        }
         let aim = match machine {
             None => Aim::Seed(machines),
             Some("*") => Aim::All,
@@ -486,8 +532,26 @@ impl Faults {
             .collect()
     }
 
+    /// How many machines an order has struck. `None`: its fault withholds something, or is about no machine, and is not
+    /// counted.
+    pub fn struck_by(&self, order: &FaultOrder) -> Option<usize> {
+        if [Fault::ReplacementNever, Fault::WmcoBeside].contains(&order.fault) {
+            return None;
+        }
+        let inner = self.lock();
+        let ours = inner.struck.keys();
+        let ours =
+            ours.filter(|(fault, machine)| *fault == order.fault && inner.strikes(order, machine));
+        Some(ours.count())
+    }
+
+    /// How many machines were made.
+    pub fn made(&self) -> usize {
+        self.lock().ordinals.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 }
 
@@ -549,6 +613,40 @@ pub fn splitmix(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_order_that_cannot_be_meant_is_refused() {
+        let refused = |order: &str| {
+            order
+                .parse::<FaultOrder>()
+                .expect_err("refused")
+                .to_string()
+        };
+        let count = refused("disk-full=x");
+        assert!(count.contains("\"x\" is no count"), "{count}");
+        let both = refused("disk-full=9@3");
+        assert!(both.contains("=9 and @3 exclude each other"), "{both}");
+        for order in [
+            "disk-full=1@3",
+            "disk-full=2x3",
+            "disk-fullx3@3",
+            "disk-full@*",
+        ] {
+            assert!(order.parse::<FaultOrder>().is_ok(), "{order}");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_a_retry_does_not_end_is_listed_with_its_command() {
+        let listed = listed();
+        for fault in Fault::ALL.iter().filter(|it| it.command().is_some()) {
+            let mut lines = listed.lines();
+            let line = lines.find(|it| it.trim_start().starts_with(fault.name()));
+            let command = fault.command().unwrap_or_default();
+            let line = line.unwrap_or_default();
+            assert!(line.ends_with(&format!("[{command}]")), "{line}");
+        }
+    }
 
     #[test]
     fn orders_are_read() {
@@ -637,7 +735,9 @@ mod tests {
             assert!(names.is_sorted(), "{group}");
             all += names.len();
         }
-        assert_eq!(all, Fault::ALL.len());
+        let orderable = Fault::ALL.iter().filter(|it| it.can_be_ordered());
+        assert_eq!(all, orderable.count());
+        assert!(!text.contains("holder-dies"), "{text}");
         let stays = groups[2];
         assert!(
             stays.starts_with("Stays") && stays.contains("\n  scanner-deletes "),
@@ -657,6 +757,11 @@ mod tests {
         let lasts = |machine| faults.lasts(Fault::Partition, machine);
         assert_eq!(lasts("win-a"), Some(Duration::from_secs(120)));
         assert_eq!((lasts("win-b"), lasts("win-c")), (None, None));
+        let faults = Faults::parse(&["uncordoned/60".to_owned()], 1, 1).expect("an order");
+        faults.enroll("win-a");
+        let lasts = faults.lasts(Fault::Uncordoned, "win-a");
+        assert_eq!(lasts, Some(Duration::from_secs(60)));
+        let faults = Faults::parse(&orders, 1, 2).expect("orders");
         assert!(
             faults.strike(Fault::Partition, "win-a"),
             "it strikes all the same"

@@ -39,3 +39,31 @@ pub fn write_example(folder: &Path, version: &str) -> io::Result<()> {
         serde_json::to_string(&manifest)?,
     )
 }
+
+/// Name of the file with the pause image.
+pub const PAUSE_ARCHIVE: &str = "pause.tar";
+
+/// An archive with one image: an OCI layout in a tar (image-spec v1.1, chapter Image Layout).
+pub fn pause_archive() -> String {
+    let digest = sha256_hex(b"{}");
+    let index = format!(
+        r#"{{"manifests": [{{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:{digest}", "size": 2}}]}}"#
+    );
+    let blob = format!("blobs/sha256/{digest}");
+    let mut text = String::new();
+    for (name, content) in [("oci-layout", "{}"), ("index.json", &index), (&blob, "{}")] {
+        // POSIX.1-1988, `ustar`: the sum counts its own field as spaces.
+        let head = |sum: &str| {
+            let size = format!("{:011o}", content.len());
+            format!(
+                "{name:\0<100}{:\0<24}{size}\0{:\0<12}{sum:\0<8}0{:\0<100}ustar\000{:\0<247}",
+                "", "", "", ""
+            )
+        };
+        let sum: u32 = head("        ").bytes().map(u32::from).sum();
+        text += &head(&format!("{sum:06o}\0 "));
+        text += content;
+        text += &"\0".repeat(text.len().next_multiple_of(512) - text.len());
+    }
+    text + &"\0".repeat(1024)
+}

@@ -1,5 +1,6 @@
 //! One simulated Windows host, seen as a worker sees it: SSH, SFTP, the host program, reboots, a kubelet.
 
+mod contract;
 mod peer;
 mod profile;
 

@@ -8,7 +8,7 @@ use dormer_fleet::{
     api::{Key, Meta, Object, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
     wmco::{
         KEY_ANNOTATION, Options, REBOOT_ANNOTATION, VERSION_ANNOTATION, Wmco,
-        rules::{DEPLOYMENT, LOCK, RULES, Rule},
+        rules::{DEPLOYMENT, LOCK, RULES, WmcoRule},
     },
 };
 use dormer_profile::item::{FailureActions, Service, StartType};
@@ -72,7 +72,7 @@ fn node(world: &World) -> Option<Value> {
 
 impl Site {
     /// With a Node that an earlier WMCO configured by `key`, or without one.
-    async fn new(off: Option<Rule>, key: Option<&str>) -> Self {
+    async fn new(off: Option<WmcoRule>, key: Option<&str>) -> Self {
         let config = WorldConfig {
             linux: false,
             workload: false,
@@ -114,14 +114,14 @@ impl Site {
 }
 
 /// Whether each rule has its effect, and without it has not.
-async fn is_needed(rule: Rule, play: impl AsyncFn(Option<Rule>) -> bool) {
+async fn is_needed(rule: WmcoRule, play: impl AsyncFn(Option<WmcoRule>) -> bool) {
     assert!(play(None).await, "{rule:?} has no effect");
     assert!(!play(Some(rule)).await, "{rule:?} is switched off");
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_leads_for_life_in_its_own_namespace() {
-    is_needed(Rule::LeadsForLife, async |off| {
+    is_needed(WmcoRule::LeadsForLife, async |off| {
         let site = Site::new(off, None).await;
         assert_eq!(site.wmco.namespace(), OPERATOR);
         let world = &site.world;
@@ -151,7 +151,7 @@ async fn it_leads_for_life_in_its_own_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn it_deletes_machines_of_another_key() {
-    is_needed(Rule::DeletesOtherKeys, async |off| {
+    is_needed(WmcoRule::DeletesOtherKeys, async |off| {
         let site = Site::new(off, Some("another")).await;
         let gone = || windows(&site.world).is_none_or(|now| now.uid() != site.machine.uid());
         let deletes = || gone() || windows(&site.world).is_some_and(|machine| machine.deleting());
@@ -162,7 +162,7 @@ async fn it_deletes_machines_of_another_key() {
 
 #[tokio::test(start_paused = true)]
 async fn it_configures_nodes_without_a_version_undrained() {
-    is_needed(Rule::ConfiguresWithoutVersion, async |off| {
+    is_needed(WmcoRule::ConfiguresWithoutVersion, async |off| {
         let site = Site::new(off, None).await;
         let world = &site.world;
         let pod = world.create(json!({"apiVersion": "v1", "kind": "Pod",
@@ -192,7 +192,7 @@ fn other_user_data(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn it_clears_keys_for_other_user_data_and_so_deletes_machines() {
-    is_needed(Rule::ClearsKeysForOtherUserData, async |off| {
+    is_needed(WmcoRule::ClearsKeysForOtherUserData, async |off| {
         let site = Site::new(off, None).await;
         assert!(comes(&site.world, || site.marked()).await, "configured");
         let gone = || windows(&site.world).is_none_or(|now| now.uid() != site.machine.uid());
@@ -206,7 +206,7 @@ async fn it_clears_keys_for_other_user_data_and_so_deletes_machines() {
 
 #[tokio::test(start_paused = true)]
 async fn it_reboots_a_node_that_owes_it() {
-    is_needed(Rule::RebootsWhatOwesIt, async |off| {
+    is_needed(WmcoRule::RebootsWhatOwesIt, async |off| {
         let site = Site::new(off, None).await;
         let world = &site.world;
         assert!(comes(world, || site.marked()).await, "configured");
@@ -245,7 +245,7 @@ fn csr(world: &World, name: &str, node: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn it_approves_requests_by_a_part_of_a_name() {
-    is_needed(Rule::ApprovesRequests, async |off| {
+    is_needed(WmcoRule::ApprovesRequests, async |off| {
         let site = Site::new(off, None).await;
         let world = &site.world;
         let instances = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -267,7 +267,7 @@ async fn it_approves_requests_by_a_part_of_a_name() {
 
 #[tokio::test(start_paused = true)]
 async fn its_daemon_restores_command_lines_every_two_minutes() {
-    is_needed(Rule::RestoresCommandLines, async |off| {
+    is_needed(WmcoRule::RestoresCommandLines, async |off| {
         let site = Site::new(off, None).await;
         let hosts = site.world.hosts.as_ref().expect("hosts");
         let host = hosts.host(site.machine.uid()).expect("a host");
@@ -320,7 +320,7 @@ fn each_rule_has_its_source_and_its_test() {
     for row in RULES {
         assert!(file.contains(&format!("fn {}(", row.test)), "{}", row.test);
         assert!(
-            file.contains(&format!("Rule::{:?}", row.rule)),
+            file.contains(&format!("WmcoRule::{:?}", row.rule)),
             "{:?}",
             row.rule
         );

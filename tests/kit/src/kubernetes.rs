@@ -59,12 +59,12 @@ pub struct ControlPlane {
     clients: Mutex<[Process; 2]>,
     api: Mutex<Process>,
     etcd: Mutex<Etcd>,
-    plan: Plan,
+    plan: ServersPlan,
 }
 
 /// Parameters of the servers.
 #[derive(Debug)]
-struct Plan {
+struct ServersPlan {
     programs: [PathBuf; 3],
     ca: TestCa,
     admin: Identity,
@@ -83,8 +83,8 @@ impl ControlPlane {
         Self::start_with(CONTROLLERS.to_owned())
     }
 
-    /// As [`ControlPlane::start`], and with the controllers that taint and untaint Nodes by their kubelets' signs of
-    /// life, and take the pods of Nodes away that are no more.
+    /// As [`ControlPlane::start`], and with the controllers that taint and untaint Nodes by their kubelets'
+    /// heartbeats, and take the pods of Nodes away that are no more.
     ///
     /// # Panics
     /// As [`ControlPlane::start`].
@@ -101,12 +101,12 @@ impl ControlPlane {
             Start::Started(etcd) => etcd,
             Start::Skipped(skipped) => return Start::Skipped(skipped),
         };
-        let plan = Plan::new(programs, etcd.url(), controllers);
+        let plan = ServersPlan::new(programs, etcd.url(), controllers);
         let started = plan.and_then(|plan| Self::begin(plan, etcd));
         Start::Started(started.unwrap_or_else(|error| panic!("no control plane: {error:#}")))
     }
 
-    fn begin(mut plan: Plan, etcd: Etcd) -> Result<Self> {
+    fn begin(mut plan: ServersPlan, etcd: Etcd) -> Result<Self> {
         let api = plan.api_on_a_free_port()?;
         let manager = plan.manager()?;
         let scheduler = plan.scheduler()?;
@@ -237,7 +237,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The module cannot be had here.
 pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
     let read = || {
-        let folder = source::module_files(OPENSHIFT)?;
+        let folder = source::module_files(OPENSHIFT, "github.com/openshift/api")?;
         std::fs::read_to_string(folder.join(path)).with_context(|| format!("no {path}"))
     };
     read().map_err(|error| Skipped {
@@ -252,7 +252,8 @@ pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
 /// The module cannot be had here.
 pub fn monitoring_crd(plural: &str) -> Result<String, Skipped> {
     let read = || {
-        let folder = source::module_files(MONITORING)?;
+        let module = "github.com/prometheus-operator/prometheus-operator";
+        let folder = source::module_files(MONITORING, module)?;
         let file = format!("example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml");
         std::fs::read_to_string(folder.join(&file)).with_context(|| format!("no {file}"))
     };
@@ -274,7 +275,7 @@ fn programs() -> Result<[PathBuf; 3], Skipped> {
     ])
 }
 
-impl Plan {
+impl ServersPlan {
     /// Writes certificates and keys.
     fn new(programs: [PathBuf; 3], etcd: String, controllers: String) -> Result<Self> {
         let ca = TestCa::new();
@@ -356,7 +357,7 @@ impl Plan {
     }
 
     fn api(&self) -> Result<Process> {
-        let args = [
+        let mut args = vec![
             ("etcd-servers", self.etcd.clone()),
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", self.port.to_string()),
@@ -382,6 +383,11 @@ impl Plan {
             ),
             ("service-cluster-ip-range", "10.96.0.0/16".into()),
         ];
+        // Before 1.36 an API server passes a client's WebSocket on to a kubelet only without this gate (`pods/exec.rs`).
+        if Kubernetes::chosen().minor() < 36 {
+            let gate = "TranslateStreamCloseWebsocketRequests=false";
+            args.push(("feature-gates", gate.into()));
+        }
         let https = self.https()?;
         self.launch(0, &args, || {
             https.status("/readyz").is_ok_and(|status| status == 200)

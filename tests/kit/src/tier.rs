@@ -4,7 +4,7 @@
 //! - `DORMER_LONG=<part>,…` (or `all`) also runs the named parts of [`PARTS`]. Without it they leave at once.
 //!
 //! `cargo tier` sets these variables (`cargo tier list` prints the parts). A part that passed writes its figures into
-//! `docs/long.md`. A test that passed on the same committed tree is not run again, so an interrupted run goes on where it
+//! `docs/long.md`. A test that passed on the same committed tree is not run again, so an interrupted run continues where it
 //! stopped; `DORMER_LONG_AGAIN=1` runs it anyway.
 
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub struct Part {
 pub const PARTS: &[Part] = &[
     Part {
         name: "nats-cluster",
-        what: "three NATS servers: leader killed and moved, minority cut off, all killed, disk full, upgrade in place",
+        what: "three NATS servers: leader killed and moved, minority cut off, all killed, disk full, upgrade in place: each waits for elections in real time",
         select: &[
             "-p",
             "dormer-engine",
@@ -64,12 +64,41 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "engines",
-        what: "one of four engines killed under load, and a flood of twice what an engine takes, for a minute",
-        select: &["-p", "dormer", "--test", "integration", "bench_engines::"],
+        what: "one of four engines killed under load, and a flood of twice what an engine takes, for a minute: each needs the whole machine",
+        select: &[
+            "-p",
+            "dormer",
+            "-p",
+            "dormer-engine",
+            "--test",
+            "integration",
+            "--",
+            "bench_engines::",
+            "nats_credit::",
+        ],
         env: &[],
         needs: None,
         whole: false,
         minutes: 8,
+    },
+    Part {
+        name: "console",
+        what: "the console with 5,000 machines in Chromium, in an optimised build: first paint and filter in milliseconds",
+        // Its figures are those of the whole machine.
+        select: &[
+            "--release",
+            "-p",
+            "dormer",
+            "--test",
+            "integration",
+            "--",
+            "--test-threads=1",
+            "browser::size::",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 2,
     },
     Part {
         name: "sim",
@@ -111,7 +140,7 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "rollout-model",
-        what: "the model check of the lease with larger bounds",
+        what: "the model check of the lease with larger bounds than the full tier's: minutes of both processors",
         select: &[
             "-p",
             "dormer-workflows",
@@ -169,7 +198,7 @@ pub const PARTS: &[Part] = &[
             "-p",
             "dormer-lab",
             "--lib",
-            "bench::fleet::trouble",
+            "bench::fleet::chaos",
             "--",
             "--test-threads=1",
         ],
@@ -217,7 +246,7 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "advisories",
-        what: "known faults of dependencies, by the RustSec database in the folder that DORMER_ADVISORY_DB names",
+        what: "known faults of dependencies, by the RustSec database in the folder that DORMER_ADVISORY_DB names: a new advisory must not fail an old commit",
         select: &[
             "-p",
             "dormer",
@@ -232,7 +261,7 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "fuzz",
-        what: "every decoder of bytes from outside, a minute each (DORMER_FUZZ_SECONDS=600: ten), by cargo-fuzz and the nightly compiler",
+        what: "every decoder of bytes from outside, a minute each (DORMER_FUZZ_SECONDS=600: ten), by cargo-fuzz and the nightly compiler, which a newcomer lacks",
         select: &["-p", "dormer-decoders", "--test", "integration", "fuzz_"],
         env: &[],
         needs: None,
@@ -241,7 +270,7 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "image",
-        what: "the image, built twice: one digest, nothing in it but two programs and authorities; needs buildah and musl",
+        what: "the image, built twice: one digest, nothing in it but two programs and authorities, and a release in pods from it; needs buildah and musl",
         select: &["-p", "dormer", "--test", "integration", "image::"],
         env: &[],
         needs: None,
@@ -249,8 +278,17 @@ pub const PARTS: &[Part] = &[
         minutes: 25,
     },
     Part {
+        name: "pods",
+        what: "dormer's pod killed five times during an upgrade of four machines: the pauses before a restart double",
+        select: &["-p", "dormer", "--test", "integration", "real::pods::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 10,
+    },
+    Part {
         name: "host-program",
-        what: "dormer-host.exe, built in two folders: the same bytes",
+        what: "dormer-host.exe, built in two folders: the same bytes; two release builds",
         select: &[
             "-p",
             "dormer-contract",
@@ -264,8 +302,23 @@ pub const PARTS: &[Part] = &[
         minutes: 10,
     },
     Part {
+        name: "host-life",
+        what: "a node's life in three prefixes of Wine, each upgrade cut at another operation, instead of in one",
+        select: &[
+            "-p",
+            "dormer-contract",
+            "--test",
+            "integration",
+            "life::three_prefixes",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 5,
+    },
+    Part {
         name: "configurations",
-        what: "the profiles' documents, read by the kubelet's, kube-proxy's and containerd's own code; an image, imported by containerd",
+        what: "the profiles' documents, read by the kubelet's, kube-proxy's and containerd's own code; an image, imported by containerd; builds their Go modules",
         select: &[
             "-p",
             "dormer-profile",
@@ -281,10 +334,49 @@ pub const PARTS: &[Part] = &[
         minutes: 25,
     },
     Part {
+        name: "olm",
+        what: "the OLM bundle and its catalog, and eleven mistakes in them, read by the libraries of the operator framework; builds their Go module",
+        select: &[
+            "-p",
+            "dormer",
+            "--test",
+            "integration",
+            "olm::the_operator_framework",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 10,
+    },
+    Part {
+        name: "kinds",
+        what: "two MachineSets, BYOH hosts and a set of Cluster API in one queue, on a real API server, for two minutes",
+        select: &[
+            "-p",
+            "dormer",
+            "--test",
+            "integration",
+            "real::whole::kinds::",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 5,
+    },
+    Part {
         name: "kubernetes-oldest",
-        what: "the tests on real servers against the oldest Kubernetes that dormer promises",
+        what: "the tests on real servers against the oldest Kubernetes that dormer promises: builds it, and runs them once more",
         select: &["-p", "dormer", "--test", "integration", "real::"],
         env: &[("DORMER_KUBERNETES", "oldest")],
+        needs: None,
+        whole: true,
+        minutes: 15,
+    },
+    Part {
+        name: "kubernetes-newest",
+        what: "the same against the newest Kubernetes that dormer promises",
+        select: &["-p", "dormer", "--test", "integration", "real::"],
+        env: &[("DORMER_KUBERNETES", "newest")],
         needs: None,
         whole: true,
         minutes: 15,
@@ -406,7 +498,7 @@ impl Running {
     }
 
     /// Writes the test's figures (name and value with its unit) and its seconds into `docs/long.md` and notes that it
-    /// passed. It is the test's last call.
+    /// passed. It is the test's last call. Figures of a tree that no commit names are printed alone.
     ///
     /// # Panics
     /// When `docs/long.md` cannot be written.
@@ -416,19 +508,24 @@ impl Running {
             .iter()
             .map(|(name, value)| format!("{name}: {value}"));
         let figures: Vec<String> = figures.chain([seconds]).collect();
-        let tree = self
-            .tree
-            .clone()
-            .filter(|tree| Tree::now().as_ref() == Some(tree));
-        let commit = tree.map_or_else(|| "changed meanwhile".to_owned(), |tree| tree.commit);
-        let row = [
-            self.part.name,
-            &self.test,
-            &figures.join("; "),
-            &commit,
-            &today(),
-        ];
-        write_row(&root().join("docs/long.md"), &row).expect("docs/long.md can be written");
+        match tested_commit(self.tree.as_ref(), Tree::now().as_ref()) {
+            Ok(commit) => {
+                let cells = [
+                    self.part.name,
+                    &self.test,
+                    &figures.join("; "),
+                    commit,
+                    &today(),
+                ];
+                write_row(&root().join("docs/long.md"), &cells)
+                    .expect("docs/long.md can be written");
+            }
+            Err(why) => announce(&format!(
+                "{} passed ({}); not noted in docs/long.md: {why}",
+                self.test,
+                figures.join("; ")
+            )),
+        }
         if let Some(note) = self.note() {
             let folder = note.parent().expect("it is in a folder");
             let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&note, ""));
@@ -463,6 +560,16 @@ struct Tree {
     /// A checksum of the committed files but `docs/long.md`, so that committing figures changes nothing.
     content: String,
     clean: bool,
+}
+
+/// The commit that was tested from begin to end.
+fn tested_commit<'a>(begin: Option<&Tree>, end: Option<&'a Tree>) -> Result<&'a str, &'static str> {
+    match end {
+        None => Err("git names no commit"),
+        Some(tree) if begin != Some(tree) => Err("the files changed during the test"),
+        Some(tree) if !tree.clean => Err("there are changes that are not committed"),
+        Some(tree) => Ok(&tree.commit),
+    }
 }
 
 impl Tree {
@@ -577,6 +684,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_clean_tree_that_stayed_as_it_was_is_noted() {
+        let tree = |commit: &str, content: &str, clean| Tree {
+            commit: commit.to_owned(),
+            content: content.to_owned(),
+            clean,
+        };
+        let (clean, other) = (tree("c1", "f1", true), tree("c2", "f2", true));
+        assert_eq!(tested_commit(Some(&clean), Some(&clean)), Ok("c1"));
+        for (begin, end) in [
+            (Some(&clean), Some(&other)),
+            (Some(&clean), None),
+            (None, Some(&clean)),
+            (
+                Some(&tree("c1+", "f1", false)),
+                Some(&tree("c1+", "f1", false)),
+            ),
+        ] {
+            tested_commit(begin, end).expect_err("no commit names that tree");
+        }
+    }
+
+    #[test]
     fn parts_are_chosen_by_name() {
         assert_eq!(chosen("", "rollout-model"), Ok(false));
         assert_eq!(
@@ -602,6 +731,88 @@ mod tests {
                 part.name
             );
         }
+    }
+
+    /// Package, and path of the module within its target, of a source file. `target`: name of the test target, whose folder
+    /// is no module.
+    fn module_of(file: &str, target: Option<&str>) -> (String, String) {
+        let path = Path::new(file);
+        let mut folders = path.ancestors().skip(1);
+        let is_package = |folder: &&Path| root().join(folder).join("Cargo.toml").is_file();
+        let folder = folders.find(is_package).expect("it is in a package");
+        let manifest = std::fs::read_to_string(root().join(folder).join("Cargo.toml"));
+        let manifest = manifest.expect("a manifest");
+        let name = manifest.lines().find_map(|it| it.strip_prefix("name = "));
+        let name = name.expect("it has a name").trim_matches('"').to_owned();
+        let within = path.strip_prefix(folder).expect("it is in there");
+        let within = within.with_extension("");
+        let names = within.iter().filter_map(|it| it.to_str());
+        let modules = names.enumerate().filter(|(at, name)| match *name {
+            "src" | "tests" => *at > 0,
+            "main" | "lib" | "mod" => false,
+            name => *at > 1 || Some(name) != target,
+        });
+        let modules: Vec<&str> = modules.map(|(_, name)| name).collect();
+        (name, modules.join("::"))
+    }
+
+    /// What follows each occurrence of the flag, which may be given more than once.
+    fn values<'a>(select: &[&'a str], flag: &str) -> Vec<&'a str> {
+        let pairs = select.windows(2).filter(|pair| pair[0] == flag);
+        pairs.map(|pair| pair[1]).collect()
+    }
+
+    /// Whether a file of this folder has a function with such a name. The call of `long` may stand in a helper of the test.
+    fn names_a_function_beside(file: &str, filter: &str) -> bool {
+        let folder = root().join(file).parent().expect("a folder").to_owned();
+        let files = std::fs::read_dir(folder).expect("a folder").flatten();
+        let mut texts = files.filter_map(|it| std::fs::read_to_string(it.path()).ok());
+        let begin = format!("fn {filter}");
+        !filter.contains("::") && texts.any(|text| text.contains(&begin))
+    }
+
+    /// Whether the arguments of `cargo test` select a test in this file.
+    fn selects(select: &[&str], file: &str) -> bool {
+        let (packages, targets) = (values(select, "-p"), values(select, "--test"));
+        let (package, module) = module_of(file, targets.first().copied());
+        let is_filter =
+            |it: &&&str| !it.starts_with('-') && !packages.contains(*it) && !targets.contains(*it);
+        let module = format!("{module}::");
+        let mut filters = select.iter().filter(is_filter);
+        // A filter is any part of a test's path.
+        let fits = |filter: &&str| {
+            let of_module = filter.rsplit_once("::").map_or("", |(of, _)| of);
+            module == "::"
+                || module.contains(*filter)
+                || filter.starts_with(&module)
+                || !of_module.is_empty() && module.ends_with(&format!("::{of_module}::"))
+                || names_a_function_beside(file, filter)
+        };
+        packages.contains(&package.as_str()) && filters.any(fits)
+    }
+
+    /// Nothing ever runs a test of the long tier that its part does not select.
+    #[test]
+    fn each_long_test_is_selected_by_its_part() {
+        let pattern = r#"long!?\("[a-z-]+""#;
+        let found = output(
+            "git",
+            &["grep", "-oE", pattern, "--", "*.rs", ":!tests/kit/src"],
+        );
+        let found = found.expect("a checkout");
+        let mut parts = std::collections::BTreeSet::new();
+        for line in found.lines() {
+            let (file, call) = line.split_once(':').expect("a file and a call");
+            let name = call.split('"').nth(1).expect("a name");
+            let part = PARTS.iter().find(|part| part.name == name);
+            let part = part.unwrap_or_else(|| panic!("{file}: no part {name}"));
+            assert!(selects(part.select, file), "{name} does not select {file}");
+            parts.insert(name);
+        }
+        // The simulations name their part by a macro; a whole part has no tests of its own.
+        let named = |part: &&Part| !part.whole && !part.name.starts_with("sim");
+        let all = PARTS.iter().filter(named).map(|part| part.name);
+        assert_eq!(parts, all.collect());
     }
 
     #[test]

@@ -12,10 +12,10 @@
 //! dies, its processes are killed and its folder is removed.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -173,6 +173,15 @@ impl Wine {
         command
     }
 
+    /// Runs a command of this prefix to its end. What it writes on standard error goes through a file: the services that it
+    /// starts inherit that, and a pipe would stay open as long as they run.
+    ///
+    /// # Errors
+    /// Wine cannot be started.
+    pub fn output(&self, command: &mut Command) -> std::io::Result<Output> {
+        output_of(command)
+    }
+
     /// Kills every process of the prefix at once. What the registry was told in the last seconds is lost, as with a
     /// power cut; the next program boots the prefix.
     pub fn cut_power(&self) {
@@ -198,6 +207,15 @@ impl Drop for Wine {
             let _ = writeln!(std::io::stderr(), "a prefix of Wine is left: {error}");
         }
     }
+}
+
+/// Output of a command whose children may keep its standard error.
+fn output_of(command: &mut Command) -> std::io::Result<Output> {
+    let mut errors = tempfile::tempfile()?;
+    let mut output = command.stderr(errors.try_clone()?).output()?;
+    errors.rewind()?;
+    errors.read_to_end(&mut output.stderr)?;
+    Ok(output)
 }
 
 impl Programs {
@@ -245,7 +263,7 @@ impl Programs {
     /// Runs a program and wants it to succeed.
     fn run(&self, prefix: &Path, arguments: &[&str]) -> Result<()> {
         let mut command = self.command(prefix);
-        let output = command.args(arguments).stdin(Stdio::null()).output()?;
+        let output = output_of(command.args(arguments).stdin(Stdio::null()))?;
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success(),
@@ -518,6 +536,18 @@ mod tests {
         fs::write(prefix.join("system.reg"), "a").expect("written");
         fs::write(prefix.join("drive_c/windows/system32/a.dll"), "a").expect("written");
         prefix
+    }
+
+    /// With a pipe this test would end when the child does: never.
+    #[test]
+    fn a_child_that_keeps_standard_error_holds_up_no_output() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep infinity >/dev/null & echo $!; echo why >&2"]);
+        let output = output_of(command.stdin(Stdio::null())).expect("sh");
+        let child = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let killed = Command::new("kill").arg(&child).status().expect("kill");
+        assert!(killed.success(), "no child {child}");
+        assert_eq!(output.stderr, b"why\n");
     }
 
     #[test]

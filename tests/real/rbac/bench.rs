@@ -12,11 +12,11 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount, KeepsATokenForAMachine,
-    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
-    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary,
-    SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, FollowsSettings,
+    ForgetsAQuestion, GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount,
+    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsCluster, ReadsLayers, ReadsTheKey, ReportsANode, ReportsARefusal,
+    RollsAPoolBack, RunsACanary, SeesEverything, ShowsAMachine, ShowsThePool, SurveysTheCluster,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -24,10 +24,22 @@ use dormer_workers::{
     host::cluster::{CloudToken, Cluster},
     kubernetes::{KubernetesExecutor, Tokens},
 };
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use kube::{Api, Client, api::WatchParams};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Watches the metadata of one Secret until its first event.
+pub(super) async fn first_change(api: &Api<Secret>, name: &str) -> Result<(), kube::Error> {
+    let named = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let events = api.watch_metadata(&named.timeout(10), "0").await?;
+    let mut events = pin!(events);
+    events.try_next().await.map(drop)
+}
 
 /// dormer's accounts at work in a test's part of the cluster.
 pub(super) struct Bench {
@@ -101,6 +113,8 @@ impl Bench {
             }
             FindsOperators => self.finds_operators().await,
             FindsChanges => self.finds_changes().await,
+            ReadsLayers => self.reads_layers().await,
+            FollowsSettings => self.follows_settings().await,
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,
@@ -152,8 +166,11 @@ impl Bench {
             RunsACanary => self.canary(number).await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
-                let found = api.get("cloud-private-key").await;
-                found.map(drop).map_err(|error| error.to_string())
+                let name = "cloud-private-key";
+                let found = api.get(name).await;
+                found.map_err(|error| error.to_string())?;
+                let noticed = first_change(&api, name).await;
+                noticed.map_err(|error| error.to_string())
             }
             ShowsAMachine => {
                 let key = (self.site.machines.clone(), format!("shown-{number}"));
@@ -175,6 +192,10 @@ impl Bench {
                 .lists_exporters()
                 .await
                 .map_err(|error| error.to_string()),
+            SurveysTheCluster => {
+                let surveyed = self.surveys_the_cluster().await;
+                surveyed.map_err(|error| error.to_string())
+            }
         }
     }
 

@@ -13,6 +13,54 @@ use kube::{
 };
 use serde_json::json;
 
+const OPENSHIFT: &str = "config.openshift.io";
+const MACHINES: &str = "machine.openshift.io";
+const AUTOSCALING: &str = "autoscaling.openshift.io";
+/// Objects that a survey reads by their names.
+const SURVEYED_BY_NAME: [(Kind, &str); 4] = [
+    ((OPENSHIFT, "v1", "Infrastructure"), "cluster"),
+    ((OPENSHIFT, "v1", "ClusterVersion"), "version"),
+    ((OPENSHIFT, "v1", "Network"), "cluster"),
+    (("operator.openshift.io", "v1", "Network"), "cluster"),
+];
+/// Kinds that a survey lists.
+const SURVEYED: [Kind; 6] = [
+    (MACHINES, "v1beta1", "MachineSet"),
+    (MACHINES, "v1beta1", "MachineHealthCheck"),
+    NODE,
+    WINDOWS_POOL,
+    (AUTOSCALING, "v1beta1", "MachineAutoscaler"),
+    ("node.k8s.io", "v1", "RuntimeClass"),
+];
+
+/// A read that the survey gains without a right in `deploy/rbac.yaml` is left out, and nothing says so.
+#[test]
+fn a_survey_of_a_dormer_that_runs_reads_these_kinds() {
+    let source = include_str!("../../../src/preflight/survey.rs");
+    let body = |name: &str| {
+        let (_, after) = source.split_once(name).expect("the function");
+        after
+            .split_once("\n    }\n")
+            .map_or(after, |(body, _)| body)
+    };
+    let cluster = body("async fn cluster(");
+    let (_, running) = source
+        .split_once("async fn read_while_running(")
+        .expect("the function");
+    let (running, _) = running.split_once("\n}\n").expect("its end");
+    // Only kinds are texts that begin so; versions and names are lower case.
+    let texts = cluster.split('"').chain(running.split('"')).skip(1);
+    let read: Vec<&str> = texts.filter(|it| is_kind(it)).collect();
+    let by_name = SURVEYED_BY_NAME.iter().map(|(kind, _)| kind.2);
+    let known: Vec<&str> = by_name.chain(SURVEYED.iter().map(|kind| kind.2)).collect();
+    assert_eq!(read, known);
+}
+
+fn is_kind(text: &str) -> bool {
+    text.starts_with(|it: char| it.is_ascii_uppercase())
+        && text.chars().all(|it| it.is_ascii_alphabetic())
+}
+
 impl Bench {
     /// All that the console does with an object of its own, in the order in which it does it, and an Event beside.
     pub(super) async fn shows(
@@ -83,6 +131,22 @@ impl Bench {
         api.delete(name, &DeleteParams::default()).await.map(drop)
     }
 
+    /// Reads what a survey of a dormer that runs reads; the API server may have no such kind.
+    pub(super) async fn surveys_the_cluster(&self) -> Result<(), kube::Error> {
+        for (kind, name) in SURVEYED_BY_NAME {
+            absent(self.console.api(kind, "").get(name).await)?;
+        }
+        for kind in SURVEYED {
+            let namespace = match kind.0 {
+                MACHINES | AUTOSCALING => self.site.machines.as_str(),
+                _ => "",
+            };
+            let all = self.console.api(kind, namespace);
+            absent(all.list(&ListParams::default()).await)?;
+        }
+        Ok(())
+    }
+
     async fn reports(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
         let version = if of.0.is_empty() {
             of.1.into()
@@ -99,5 +163,13 @@ impl Bench {
             "action": "Joined", "regarding": about, "reportingController": "dormer.io/console",
             "reportingInstance": "one"});
         self.console.try_create(event).await.map(drop)
+    }
+}
+
+/// An object or a kind that is not there is none. Who may not read it is refused before that is looked up.
+fn absent<T>(read: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match read {
+        Err(kube::Error::Api(why)) if why.code == 404 => Ok(()),
+        read => read.map(drop),
     }
 }

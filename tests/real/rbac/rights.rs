@@ -4,7 +4,7 @@ use crate::real::{accounts::shipped, cluster::World};
 use kube::Client;
 use serde_json::{Value, json};
 
-/// The smallest part of the rules: one verb on one resource, of one name where names are told.
+/// The smallest part of the rules: one verb on one resource, of one name where the rule has names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Right {
     pub(super) role: String,
@@ -17,6 +17,13 @@ pub(super) struct Right {
 }
 
 impl Right {
+    /// Whether an account with this right has the other one, too.
+    pub(super) fn gives(&self, other: &Self) -> bool {
+        (&self.group, &self.resource, &self.verb) == (&other.group, &other.resource, &other.verb)
+            && (self.name.is_none() || self.name == other.name)
+            && (self.namespace.is_none() || self.namespace == other.namespace)
+    }
+
     /// Whether the same account has the other right by this one, too, because this one is for the whole cluster.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let account = |right: &Self| right.role.split('-').nth(1).map(str::to_owned);

@@ -8,6 +8,8 @@ pub(super) enum Step {
     SeesEverything,
     FindsOperators,
     FindsChanges,
+    ReadsLayers,
+    FollowsSettings,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -35,21 +37,24 @@ pub(super) enum Step {
     ShowsThePool,
     ReportsANode,
     ListsExporters,
+    SurveysTheCluster,
 }
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount, KeepsATokenForAMachine,
-    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
-    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, RunsACanary,
-    SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, FollowsSettings,
+    ForgetsAQuestion, GivesACloudToken, IsElected, IssuesAToken, JoinsByTheAccount,
+    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsCluster, ReadsLayers, ReadsTheKey, ReportsANode, ReportsARefusal,
+    RollsAPoolBack, RunsACanary, SeesEverything, ShowsAMachine, ShowsThePool, SurveysTheCluster,
 };
 
-pub(super) const STEPS: [Step; 30] = [
+pub(super) const STEPS: [Step; 33] = [
     SeesEverything,
     FindsOperators,
     FindsChanges,
+    ReadsLayers,
+    FollowsSettings,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -77,6 +82,7 @@ pub(super) const STEPS: [Step; 30] = [
     ShowsThePool,
     ReportsANode,
     ListsExporters,
+    SurveysTheCluster,
 ];
 
 /// Which step fails without a right, and what it says then.
@@ -85,19 +91,8 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
     let role = right.role.trim_start_matches("dormer-");
     let name = right.name.as_deref().unwrap_or_default();
     match (role, right.resource.as_str(), right.verb.as_str()) {
-        ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
-        ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
-            (FindsOperators, may_not(&right.resource))
-        }
-        ("watcher", "clusterversions", _) | ("watcher-machines", "machinehealthchecks", _) => {
-            (FindsChanges, may_not(&right.resource))
-        }
-        ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
-        ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
-        ("watcher-home", "windowshosts", _) => (SeesEverything, may_not("windowshosts")),
-        ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),
-        ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
-        ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),
+        ("watcher" | "watcher-machines" | "watcher-home", _, _)
+        | ("watcher-settings" | "watcher-config", _, _) => of_the_watcher(role, right),
         ("worker", "nodes", "list") => (FindsANode, may_not("Nodes")),
         ("worker", "nodes", _) => (FencesANode, may_not("Node")),
         ("worker", "pods", _) => (DrainsANode, may_not("pods of Node")),
@@ -153,6 +148,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         }
         ("worker-canary", "pods", verb) => (RunsACanary, format!("may not {verb} Pod")),
         ("worker-canary", "services", verb) => (RunsACanary, format!("may not {verb} Service")),
+        ("worker-canary", "pods/exec", _) => (RunsACanary, "may not exec a command".into()),
         ("worker-canary", "pods/log", _) => (RunsACanary, "may not read the log".into()),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (
@@ -162,12 +158,17 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("around-config", what, _) => (ReadsCluster, format!(r#"cannot get resource "{what}""#)),
         ("around-home", "configmaps", _) => (ReadsCluster, may_not("ConfigMap")),
         ("around-home", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
-        ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
+        ("worker-key", "secrets", verb) => (ReadsTheKey, format!("cannot {verb} resource")),
         ("approver-events", "events", "create") => (ReportsARefusal, "there is no Event".into()),
         ("approver-events", "events", _) => (ReportsARefusal, "it is not counted".into()),
         (console, what, verb) if console.starts_with("console") => {
             let step = match (console, what) {
                 (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,
+                ("console", "nodes/status") => ReportsANode,
+                ("console", _)
+                | (_, "machinesets" | "machinehealthchecks" | "machineautoscalers") => {
+                    SurveysTheCluster
+                }
                 ("console-machines", _) => ShowsAMachine,
                 ("console-home", "services" | "endpointslices") => ListsExporters,
                 ("console-home", _) => ShowsThePool,
@@ -175,6 +176,32 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
             };
             (step, format!(r#"cannot {verb} resource "{what}""#))
         }
+        other => panic!("no step needs {other:?}: it should not be granted"),
+    }
+}
+
+/// The same of the watcher's rights.
+fn of_the_watcher(role: &str, right: &Right) -> (Step, String) {
+    let may_not = |what: &str| format!("may not {} {what}", right.verb);
+    match (role, right.resource.as_str(), right.verb.as_str()) {
+        ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
+        ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
+            (FindsOperators, may_not(&right.resource))
+        }
+        ("watcher", "clusterversions", "watch")
+        | ("watcher-machines", "machinehealthchecks", "watch")
+        | ("watcher-settings" | "watcher-config", _, _)
+        | ("watcher-home", "secrets", _) => (FollowsSettings, may_not(&right.resource)),
+        ("watcher", "clusterversions", _) | ("watcher-machines", "machinehealthchecks", _) => {
+            (FindsChanges, may_not(&right.resource))
+        }
+        ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
+        ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
+        ("watcher-home", "windowshosts", _) => (SeesEverything, may_not("windowshosts")),
+        ("watcher-home", "windowspools", "get") => (ReadsLayers, may_not("windowspools")),
+        ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),
+        ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
+        ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),
         other => panic!("no step needs {other:?}: it should not be granted"),
     }
 }

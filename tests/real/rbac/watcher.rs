@@ -3,13 +3,17 @@
 use super::bench::Bench;
 use crate::real::{
     accounts::home,
-    cluster::{Kind, PATIENCE},
+    cluster::{Kind, PATIENCE, executor},
     watcher::{bad_settings, candidate},
     watching::{Recorder, Watching, settings},
 };
 use dormer_proto::other_operator::OtherOperator;
 use dormer_testkit::await_condition;
-use dormer_workers::kubernetes::{changing, operators};
+use dormer_workers::{
+    host::cluster::Cluster,
+    kubernetes::{changing, operators},
+    watcher::SourceState,
+};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -57,6 +61,27 @@ impl Bench {
         let machines = Some(self.site.machines.as_str());
         let seen = changing::check(&self.watcher, machines, None, &before).await;
         seen.unread.map_or(Ok(()), Err)
+    }
+
+    /// The watcher reads the pool's layers itself, beside what it watches of the pool.
+    pub(super) async fn reads_layers(&self) -> Result<(), String> {
+        let executor = executor(self.watcher.clone(), home(&self.site));
+        executor.read_cluster().await.layers.map(drop)
+    }
+
+    /// Each setting is watched, also those of kinds that this API server does not have.
+    pub(super) async fn follows_settings(&self) -> Result<(), String> {
+        let watching = Watching::start(&self.site, self.watcher.clone());
+        let status = watching
+            .until_status("their watches have begun", |status| {
+                status.settings.is_some()
+            })
+            .await;
+        watching.stop().await;
+        match status.settings {
+            Some(SourceState::Forbidden(why)) => Err(why),
+            _ => Ok(()),
+        }
     }
 
     /// The Lease is taken, and renewed once.

@@ -1,6 +1,6 @@
 //! Steps of the worker.
 
-use super::bench::Bench;
+use super::bench::{Bench, first_change};
 use crate::real::{
     accounts::{canaries, home},
     cluster::{Kind, POD, WINDOWS_POOL, World, close, delete, evict, open},
@@ -59,8 +59,9 @@ impl Bench {
         let pass = async || {
             let checks = executor.verify_node(&node, &expect).await;
             let checks = checks.map_err(|failure| failure.message)?;
-            let of_canary =
-                |check: &NodeCheck| ["canary", "logs", "node-port"].contains(&check.check.as_str());
+            let of_canary = |check: &NodeCheck| {
+                ["canary", "logs", "exec", "node-port"].contains(&check.check.as_str())
+            };
             let said = checks.into_iter().filter(of_canary).map(|check| check.said);
             let said: Vec<String> = said.collect();
             let said = said.join("; ");
@@ -73,7 +74,7 @@ impl Bench {
             true => Ok(()),
             false => Err(said),
         };
-        has(pass().await?, "was just made")?;
+        has(pass().await?, "was created")?;
         let pod = format!("canary-{node}");
         let on = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
@@ -122,6 +123,7 @@ impl Bench {
             snapshot.exporter.err(),
             snapshot.vxlan_port.err(),
             snapshot.kubelet_configs.err(),
+            snapshot.layers.err(),
         ];
         if let Some(why) = unread.into_iter().flatten().next() {
             return Err(why);
@@ -197,7 +199,7 @@ impl Bench {
         self.run(delete(&machine, 1)).await.map(drop)
     }
 
-    /// Looks for the Secret, makes it, and mends it.
+    /// Looks for the Secret, makes it, mends it, and watches it.
     pub(super) async fn user_data(&self) -> Result<(), kube::Error> {
         const SECRET: Kind = ("", "v1", "Secret");
         let name = "windows-user-data";
@@ -216,9 +218,8 @@ impl Bench {
             ..Secret::default()
         };
         let made = api.create(&PostParams::default(), &made).await?;
-        api.replace(name, &PostParams::default(), &made)
-            .await
-            .map(drop)
+        api.replace(name, &PostParams::default(), &made).await?;
+        first_change(&api, name).await
     }
 
     /// A pod of two budgets, which are named.

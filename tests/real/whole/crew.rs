@@ -1,12 +1,16 @@
 //! Fixture: dormer as it runs in a cluster, with one process for each role, each under its own account, on NATS.
 
-use super::ground::{Ground, ROLES};
+use super::{
+    super::cluster::NODE,
+    ground::{Ground, ROLES},
+};
 use crate::nats_users;
 use dormer_fleet::payload::write_example;
 use dormer_testkit::{NatsOptions, NatsServer, Process, ProcessSpec, Start, free_port};
 use dormer_workers::kubernetes::Tokens;
 use serde_json::Value;
 use std::{
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -27,6 +31,18 @@ pub(crate) struct Crew<'a> {
 impl<'a> Crew<'a> {
     /// Starts all of them, on a store that knows nothing.
     pub(crate) fn start(ground: &'a Ground) -> Start<Self> {
+        Self::on_new_store(ground, |_| ())
+    }
+
+    /// Starts all of them, on a new store from a dump.
+    pub(super) fn restored(ground: &'a Ground, dump: &Path) -> Start<Self> {
+        Self::on_new_store(ground, |nats| {
+            let dump = dump.display().to_string();
+            stored(ground, nats, &["restore", "--from", &dump]);
+        })
+    }
+
+    fn on_new_store(ground: &'a Ground, prepare: impl FnOnce(&NatsServer)) -> Start<Self> {
         let options = NatsOptions {
             sync_always: true,
             monitor: true,
@@ -37,6 +53,8 @@ impl<'a> Crew<'a> {
             Start::Started(nats) => nats,
             Start::Skipped(skipped) => return Start::Skipped(skipped),
         };
+        make_keys(ground);
+        prepare(&nats);
         let console = free_port();
         Start::Started(Self {
             ground,
@@ -46,10 +64,36 @@ impl<'a> Crew<'a> {
         })
     }
 
+    /// Writes a dump of the store while the roles work.
+    pub(super) fn dump(&self, to: &Path) {
+        stored(
+            self.ground,
+            &self.nats,
+            &["dump", "--to", &to.display().to_string()],
+        );
+    }
+
     /// Kills every process at once, and starts all of them again on the same store.
     pub(crate) fn restart(&mut self) {
         self.processes.clear();
         self.processes = processes(self.ground, &self.nats, self.console);
+    }
+
+    /// Number of machines in the plan that the console makes, or why it makes none.
+    pub(crate) fn planned(&self) -> Result<usize, String> {
+        let said = self.ask(&["plan", "--pool", "windows", "-o", "json"])?;
+        let plan: Value = serde_json::from_str(&said).map_err(|why| format!("{why}: {said}"))?;
+        let items = plan["items"].as_array().ok_or("no items")?;
+        Ok(items.len())
+    }
+
+    /// Whether `dormer status` has this finding about this object.
+    pub(crate) fn finds(&self, code: &str, object: &str) -> bool {
+        let said = self.ask(&["status", "-o", "json"]).unwrap_or_default();
+        let status: Value = serde_json::from_str(&said).unwrap_or_default();
+        let findings = status["findings"].as_array().into_iter().flatten();
+        let mut found = findings.map(|it| (it["code"].as_str(), it["object"].as_str()));
+        found.any(|it| it == (Some(code), Some(object)))
     }
 
     /// What dormer says of the rollout; null while the console does not answer.
@@ -58,7 +102,8 @@ impl<'a> Crew<'a> {
         serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Ends every role in order; each says that all was well, and none was ever refused by the API server or by NATS.
+    /// Ends every role in order; each says that all was well, none was ever refused by the API server or by NATS, and none
+    /// refused a message of another.
     pub(crate) fn end(mut self) {
         let log = std::fs::read_to_string(self.nats.folder().join("nats.log")).expect("a log");
         let refused: Vec<&str> = log.lines().filter(|it| it.contains("Violation")).collect();
@@ -71,11 +116,15 @@ impl<'a> Crew<'a> {
                 .lines()
                 .find(|line| line.contains("may not ") || line.contains("forbidden"));
             assert_eq!(refused, None, "{role}");
+            let refused = log
+                .lines()
+                .find(|line| line.contains("a message is refused"));
+            assert_eq!(refused, None, "{role}");
         }
     }
 
     /// What dormer's own client says.
-    fn ask(&self, words: &[&str]) -> Result<String, String> {
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String, String> {
         let said = Command::new(env!("CARGO_BIN_EXE_dormer"))
             .args(words)
             .args(["--server", &format!("http://127.0.0.1:{}", self.console)])
@@ -99,7 +148,7 @@ impl<'a> Crew<'a> {
         machines
     }
 
-    /// A person asks for a machine to go on from where it failed.
+    /// A person retries a machine, which continues with the step that failed.
     pub(crate) fn retry(&self, name: &str) {
         self.ask(&["retry", name, "--yes", "--why", "a person mended it"])
             .expect("it is taken");
@@ -147,11 +196,24 @@ impl<'a> Crew<'a> {
                 m["name"], m["state"], m["phase"], m["waitingFor"], m["reason"]
             )
         };
-        let mut lines: Vec<String> = self.machines().iter().map(show).collect();
+        let machines = self.machines();
+        let mut lines: Vec<String> = machines.iter().map(show).collect();
+        let stands = machines.iter().find(|machine| machine["state"] != "Joined");
+        if let Some(name) = stands.and_then(|machine| machine["name"].as_str()) {
+            let history = self.ask(&["history", name, "--all"]);
+            lines.push(history.unwrap_or_else(|why| why));
+        }
         for machine in self.ground.all_machines().await {
             lines.push(format!(
                 "{}: {}",
                 machine["metadata"]["name"], machine["status"]
+            ));
+        }
+        for node in self.ground.world.list(NODE, "").await {
+            let about = &node["metadata"];
+            lines.push(format!(
+                "Node {} {}: {} {}",
+                about["name"], about["uid"], node["spec"], about["labels"]
             ));
         }
         for (process, role) in self.processes.iter().zip(ROLES) {
@@ -166,7 +228,57 @@ pub(crate) fn install(ground: &Ground, version: &str) {
     write_example(&ground.path("payloads").join(version), version).expect("a payload");
 }
 
-/// A process a role, each under its own account.
+/// Makes the keys of the roles and of the history. A second crew on the ground has those of the first.
+fn make_keys(ground: &Ground) {
+    let folder = ground.path("keys");
+    if folder.exists() {
+        return;
+    }
+    let made = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["keys", "make", "--output"])
+        .arg(&folder)
+        .output()
+        .expect("dormer runs");
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// `dormer store WORDS` with the engine's login and keys, as docs/backup.md has it.
+fn stored(ground: &Ground, nats: &NatsServer, words: &[&str]) {
+    let keys = ground.path("keys");
+    let done = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .arg("store")
+        .args(words)
+        .args(["--role", "engine", "--nats-user", "dormer-engine"])
+        .args(["--store", &nats.url()])
+        .args(["--nats-monitor", &nats.monitor_url().expect("a page")])
+        .arg("--nats-keys")
+        .arg(&keys)
+        .arg("--history-keys")
+        .arg(keys.join("history.keys"))
+        .env("DORMER_NATS_PASSWORD", "engine")
+        .output()
+        .expect("dormer runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{words:?}: {said}");
+}
+
+/// The variables of a role's process.
+fn variables(ground: &Ground, role: &str) -> Vec<(String, String)> {
+    let bootstrap = (ground.tokens == Tokens::Bootstrap).to_string();
+    let account = (ground.tokens == Tokens::Account).to_string();
+    let all = [
+        ("DORMER_MACHINE_TOKENS", bootstrap),
+        ("DORMER_ACCOUNT_TOKENS", account),
+        ("DORMER_NATS_PASSWORD", role.to_owned()),
+    ];
+    // The Operator Lifecycle Manager gives it to every container.
+    let condition = ground.operator_condition;
+    let condition = condition.map(|name| ("OPERATOR_CONDITION_NAME", name.to_owned()));
+    let all = all.into_iter().chain(condition);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A process a role, each under its own account, with the keys of all roles. Each takes its own.
 fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
     let host_program = crate::host_program(&ground.path(""));
     let start = |role: &str| {
@@ -193,29 +305,35 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
             ("--nats-monitor", nats.monitor_url().expect("a page")),
             ("--payload", ground.path("payloads").display().to_string()),
             ("--namespace", ground.home.clone()),
-            ("--machine-namespace", ground.machines.clone()),
+            ("--machine-namespace", ground.machine_namespace()),
             ("--host-program", host_program.clone()),
             ("--ssh-port", ground.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];
+        let namespace = ground.cluster_machines.clone();
+        let of_cluster_api = namespace.map(|namespace| ("--cluster-api-namespace", namespace));
+        // Plain Kubernetes does not say of itself how its nodes join.
+        let plain = [
+            ("--api-url", ground.api_url()),
+            ("--service-cidr", "10.96.0.0/16".to_owned()),
+        ];
+        let plain = plain.into_iter().filter(|_| ground.plain);
+        let keys = ground.path("keys");
+        let of_history = keys.join("history.keys").display().to_string();
+        let of_history = [("--history-keys", of_history)].into_iter();
+        let keys = [("--nats-keys", keys.display().to_string())];
         let flags = flags
             .into_iter()
+            .chain(of_cluster_api)
+            .chain(plain)
+            .chain(keys)
+            .chain(of_history.filter(|_| role == "engine"))
             .flat_map(|(flag, value)| [flag.to_owned(), value])
             .chain(["--payload-unsigned".to_owned()]);
         Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
-            env: vec![
-                (
-                    "DORMER_MACHINE_TOKENS".into(),
-                    (ground.tokens == Tokens::Bootstrap).to_string(),
-                ),
-                (
-                    "DORMER_ACCOUNT_TOKENS".into(),
-                    (ground.tokens == Tokens::Account).to_string(),
-                ),
-                ("DORMER_NATS_PASSWORD".into(), role.to_owned()),
-            ],
+            env: variables(ground, role),
             log: ground.path(&format!("{role}.log")),
             folder: None,
         })

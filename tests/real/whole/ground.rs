@@ -5,7 +5,7 @@ use super::super::{
     ask::{OPERATOR, account},
     cluster::{
         Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, lone_plane,
-        with_kubelets,
+        plain_plane_with_cluster_api, plane_with_both_apis, with_kubelets,
     },
 };
 use dormer_fleet::{
@@ -13,9 +13,9 @@ use dormer_fleet::{
     api::User,
     cluster::mirror::Outside,
     host::Host,
-    world::{OutsideConfig, OutsideWorld, Record, Tally},
+    world::{OutsideConfig, OutsideWorld, PLAIN_SITE, Record, Tally},
 };
-use dormer_testkit::{ControlPlane, Skipped, Speaker, TempDir, free_port, test_dir};
+use dormer_testkit::{ControlPlane, Helm, Skipped, Speaker, TempDir, free_port, test_dir};
 use dormer_workers::kubernetes::Tokens;
 use serde_json::{Value, json};
 use std::{
@@ -23,6 +23,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+pub(crate) const CLUSTER_MACHINE: Kind = ("cluster.x-k8s.io", "v1beta2", "Machine");
+pub(crate) const CLUSTER_MACHINE_SET: Kind = ("cluster.x-k8s.io", "v1beta2", "MachineSet");
+pub(crate) const WINDOWS_HOST: Kind = ("dormer.io", "v1beta1", "WindowsHost");
 pub(crate) const MACHINE_SET: Kind = ("machine.openshift.io", "v1beta1", "MachineSet");
 /// How many times as fast as life the hosts are.
 const SPEED: f64 = 60.0;
@@ -30,6 +33,16 @@ const SPEED: f64 = 60.0;
 pub(crate) const ROLES: [&str; 5] = ["engine", "watcher", "worker", "approver", "console"];
 /// Where the simulated cluster has the key for its hosts, and so dormer's settings.
 const SIMULATED_HOME: &str = "dormer";
+
+/// Kinds of Windows machines that a cluster has.
+enum MachineKinds {
+    /// Machines of the Machine API.
+    OpenShift,
+    /// Machines of Cluster API and BYOH hosts; the cluster has none of OpenShift's kinds.
+    Plain(Helm),
+    /// All of them: two MachineSets of the Machine API, so many machines of Cluster API, and BYOH hosts.
+    Every(Helm, u32),
+}
 
 /// The port of all hosts: worlds that share it have networks of their own.
 fn ssh_port() -> u16 {
@@ -56,15 +69,21 @@ pub(crate) struct Ground {
     pub(crate) record: Record,
     /// The namespace of the Machines.
     pub(crate) machines: String,
+    /// The namespace of Cluster API's Machines, where there are any.
+    pub(crate) cluster_machines: Option<String>,
     /// dormer's own namespace.
     pub(crate) home: String,
     /// The namespace of the web server on the nodes.
     pub(crate) pods: String,
+    /// Whether the cluster has none of OpenShift's kinds: the machines are Cluster API's, and BYOH hosts.
+    pub(crate) plain: bool,
     /// Kubeconfigs, payloads and logs.
     pub(crate) folder: TempDir,
     pub(crate) ssh_port: u16,
     /// Whose tokens the machines join by.
     pub(crate) tokens: Tokens,
+    /// OperatorCondition by which the Operator Lifecycle Manager would run dormer here.
+    pub(crate) operator_condition: Option<&'static str>,
     keeps: Keeps,
 }
 
@@ -75,12 +94,19 @@ impl Ground {
         machines: u32,
         faults: &[&str],
     ) -> Result<Self, Skipped> {
-        Ok(Self::on(with_kubelets()?, name, machines, faults).await)
+        Ok(Self::on(
+            with_kubelets()?,
+            name,
+            machines,
+            faults,
+            MachineKinds::OpenShift,
+        )
+        .await)
     }
 
     /// A control plane of its own, for a test that changes the whole cluster.
     pub(crate) async fn alone(name: &'static str, machines: u32) -> Result<Self, Skipped> {
-        Ok(Self::on(lone_plane()?, name, machines, &[]).await)
+        Ok(Self::on(lone_plane()?, name, machines, &[], MachineKinds::OpenShift).await)
     }
 
     /// The same on this control plane.
@@ -89,7 +115,42 @@ impl Ground {
         name: &'static str,
         machines: u32,
     ) -> Result<Self, Skipped> {
-        Ok(Self::on(plane?, name, machines, &[]).await)
+        Ok(Self::on(plane?, name, machines, &[], MachineKinds::OpenShift).await)
+    }
+
+    /// A control plane of plain Kubernetes, with so many Windows machines of Cluster API.
+    pub(crate) async fn plain(
+        name: &'static str,
+        machines: u32,
+        helm: Helm,
+    ) -> Result<Self, Skipped> {
+        let plane = plain_plane_with_cluster_api()?;
+        Ok(Self::on(plane, name, machines, &[], MachineKinds::Plain(helm)).await)
+    }
+
+    /// A control plane of OpenShift's kinds and Cluster API's: so many Windows machines of two MachineSets, and of a
+    /// MachineSet of Cluster API.
+    pub(crate) async fn of_every_kind(
+        name: &'static str,
+        machines: u32,
+        cluster_machines: u32,
+        helm: Helm,
+    ) -> Result<Self, Skipped> {
+        let plane = plane_with_both_apis()?;
+        let kinds = MachineKinds::Every(helm, cluster_machines);
+        Ok(Self::on(plane, name, machines, &[], kinds).await)
+    }
+
+    /// Sets up a BYOH host, and makes the WindowsHost for it.
+    pub(crate) async fn own_host(&self, name: &str) {
+        let Keeps::Real { world, .. } = &self.keeps else {
+            unreachable!("it is real")
+        };
+        let address = world.own_host(name).await.expect("a host");
+        let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+            "metadata": {"name": name, "namespace": self.home},
+            "spec": {"address": address, "user": "Administrator", "labels": {PLAIN_SITE: self.pods}}});
+        self.world.create(host).await;
     }
 
     /// Kubeconfig of an account in dormer's namespace on a real control plane.
@@ -116,11 +177,28 @@ impl Ground {
         name: &'static str,
         machines: u32,
         faults: &[&str],
+        kinds: MachineKinds,
     ) -> Self {
         let site = Site::new(plane, name).await;
-        accounts::apply(&site, |_, _| true).await;
+        let clusters = format!("{name}-clusters");
+        let (of_machine_api, of_cluster_api) = match &kinds {
+            MachineKinds::OpenShift => {
+                accounts::apply(&site, |_, _| true).await;
+                (machines, None)
+            }
+            MachineKinds::Plain(helm) => {
+                accounts::plain(&site, helm).await;
+                (0, Some((site.machines.clone(), machines)))
+            }
+            MachineKinds::Every(helm, count) => {
+                site.world.namespace(&clusters).await;
+                accounts::every_kind(&site, helm, &clusters).await;
+                (machines, Some((clusters, *count)))
+            }
+        };
+        let plain = matches!(kinds, MachineKinds::Plain(_));
+        let (cluster_machines, of_cluster_api) = of_cluster_api.unzip();
         let home = accounts::home(&site);
-        let bootstrap = account(&site, OPERATOR, "node-bootstrapper").await;
         let Speaker::Certificate(controllers) =
             plane.user("machine-api-controllers", Some("system:masters"))
         else {
@@ -133,9 +211,12 @@ impl Ground {
                 ca_pem: plane.ca(),
                 cert_pem: controllers.certificate,
                 key_pem: controllers.key,
-                machines: site.machines.clone(),
+                machines: (!plain).then(|| site.machines.clone()),
+                cluster_machines: cluster_machines.clone(),
             },
-            machines,
+            machines: of_machine_api,
+            two_sets: matches!(kinds, MachineKinds::Every(..)),
+            cluster_machines: of_cluster_api.unwrap_or_default(),
             site: name.into(),
             pods: name.into(),
             faults: faults.iter().map(ToString::to_string).collect(),
@@ -153,11 +234,14 @@ impl Ground {
             json!({"private-key.pem": key}),
         )
         .await;
-        let Speaker::Token(token) = bootstrap else {
-            unreachable!("an account has a token")
-        };
-        let join = json!({"token": token, "ca.crt": plane.ca()});
-        secret(&site.world, OPERATOR, "node-bootstrapper-token", join).await;
+        if !plain {
+            let bootstrap = account(&site, OPERATOR, "node-bootstrapper").await;
+            let Speaker::Token(token) = bootstrap else {
+                unreachable!("an account has a token")
+            };
+            let join = json!({"token": token, "ca.crt": plane.ca()});
+            secret(&site.world, OPERATOR, "node-bootstrapper-token", join).await;
+        }
         let folder = test_dir("whole");
         let admin = plane.kubeconfig(&plane.admin());
         std::fs::write(folder.path().join("admin.conf"), admin).expect("written");
@@ -170,11 +254,17 @@ impl Ground {
             world: site.world.clone(),
             record: outside.record.clone(),
             machines: site.machines.clone(),
+            cluster_machines,
             home,
             pods: name.into(),
             folder,
             ssh_port,
-            tokens: Tokens::Shared,
+            plain,
+            tokens: match plain {
+                true => Tokens::Bootstrap,
+                false => Tokens::Shared,
+            },
+            operator_condition: None,
             keeps: Keeps::Real {
                 world: Box::new(outside),
                 plane,
@@ -192,8 +282,20 @@ impl Ground {
 
     /// A simulated cluster of its own.
     pub(crate) async fn simulated(machines: u32, faults: &[&str]) -> Self {
+        let seed = WorldConfig::default().seed;
+        Self::of_seed(seed, machines, faults).await
+    }
+
+    /// The same with other UIDs and names.
+    pub(super) async fn another(machines: u32) -> Self {
+        let seed = WorldConfig::default().seed + 1;
+        Self::of_seed(seed, machines, &[]).await
+    }
+
+    async fn of_seed(seed: u64, machines: u32, faults: &[&str]) -> Self {
         let ssh_port = ssh_port();
         let config = WorldConfig {
+            seed,
             ssh_port,
             linux: false,
             faults: faults.iter().map(ToString::to_string).collect(),
@@ -214,11 +316,14 @@ impl Ground {
             },
             record: simulated.record.clone(),
             machines: "openshift-machine-api".into(),
+            cluster_machines: None,
             home: SIMULATED_HOME.into(),
             pods: "default".into(),
             folder,
             ssh_port,
+            plain: false,
             tokens: Tokens::Shared,
+            operator_condition: None,
             keeps: Keeps::Simulated {
                 world: Box::new(simulated),
             },
@@ -228,9 +333,12 @@ impl Ground {
     }
 
     pub(crate) async fn pool(&self) {
-        let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        let mut pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
             "metadata": {"name": "windows", "namespace": self.home},
             "spec": {"soak": "1s", "strategy": {"maxUnavailable": 1}}});
+        if self.plain {
+            pool["spec"]["profile"] = json!("upstream");
+        }
         self.world.create(pool).await;
     }
 
@@ -253,7 +361,32 @@ impl Ground {
 
     /// The Machines, also those that are being deleted.
     pub(crate) async fn all_machines(&self) -> Vec<Value> {
-        self.world.list(MACHINE, &self.machines).await
+        let mut all = Vec::new();
+        if let Some(namespace) = &self.cluster_machines {
+            all.extend(self.world.list(CLUSTER_MACHINE, namespace).await);
+            all.retain(|it| it["metadata"]["labels"]["kubernetes.io/os"] == "windows");
+            all.extend(self.world.list(WINDOWS_HOST, &self.home).await);
+        }
+        if !self.plain {
+            all.extend(self.world.list(MACHINE, &self.machines).await);
+        }
+        all
+    }
+
+    /// The namespace of the Machine API, as the chart has it: dormer's own where there is no such API.
+    pub(crate) fn machine_namespace(&self) -> String {
+        match self.plain {
+            true => self.home.clone(),
+            false => self.machines.clone(),
+        }
+    }
+
+    /// The real control plane's URL as hosts reach it.
+    pub(crate) fn api_url(&self) -> String {
+        match &self.keeps {
+            Keeps::Real { plane, .. } => plane.url(),
+            Keeps::Simulated { world } => world.api_url.to_string(),
+        }
     }
 
     /// Nodes of the Machines that serve: Ready, not cordoned, at a version that begins so.

@@ -1,9 +1,12 @@
 //! Drain that several things hold: dormer names them, and people remove one after the other.
 
 use super::{
-    super::cluster::{BUDGET, NODE, POD, WINDOWS_MACHINE},
+    super::{
+        cluster::{BUDGET, NODE, POD, WINDOWS_MACHINE},
+        olm,
+    },
     crew::{Crew, install},
-    ground::Ground,
+    ground::{Ground, ROLES},
 };
 use dormer_testkit::{skip, started};
 use serde_json::{Value, json};
@@ -77,6 +80,22 @@ async fn waits(ground: &Ground, crew: &Crew<'_>, says: &str) -> bool {
     is(&machine["waitingFor"]) && shown.is_some_and(|it| is(&it["status"]["waitingFor"]))
 }
 
+/// Waits until dormer's OperatorCondition says whether a machine holds the lease, where the Operator Lifecycle Manager would
+/// run it. Once none does, the kubelets' version decides.
+async fn until_lease_is_shown(ground: &Ground, crew: &Crew<'_>, held: bool) {
+    let Some(name) = ground.operator_condition else {
+        return;
+    };
+    crew.until(&format!("the condition says held: {held}"), async || {
+        let found = ground.world.get(olm::CONDITION, &ground.home, name).await;
+        let condition = found.expect("it is there")["spec"]["conditions"][0].clone();
+        let reason = condition["reason"].as_str();
+        let of_lease = condition["status"] == "False" && reason == Some("LeaseHeld");
+        condition["type"] == "Upgradeable" && of_lease == held
+    })
+    .await;
+}
+
 async fn named_and_mended(ground: &Ground) {
     ground.set(json!({"strategy": {"type": "InPlace"}})).await;
     install(ground, "11.0.0");
@@ -144,6 +163,7 @@ async fn named_and_mended(ground: &Ground) {
         waits(ground, &crew, &budgets).await
     })
     .await;
+    until_lease_is_shown(ground, &crew, true).await;
     assert!(
         runs(ground, "a-twice", at).await,
         "and moves nothing that its budgets hold"
@@ -170,15 +190,22 @@ async fn named_and_mended(ground: &Ground) {
         1,
         "one node at a time"
     );
+    until_lease_is_shown(ground, &crew, false).await;
     crew.end();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server() {
-    match Ground::real("held", 2, &[]).await {
-        Ok(ground) => named_and_mended(&ground).await,
+    let mut ground = match Ground::real("held", 2, &[]).await {
+        Ok(ground) => ground,
+        Err(skipped) => skip!(skipped),
+    };
+    let accounts = ROLES.map(|role| format!("dormer-{role}"));
+    match olm::would_run(&ground.world, &ground.home, &accounts).await {
+        Ok(name) => ground.operator_condition = Some(name),
         Err(skipped) => skip!(skipped),
     }
+    named_and_mended(&ground).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,10 +3,13 @@
 //! join by TLS bootstrap, the real controller manager signs, the real scheduler places pods, the real disruption
 //! controller computes budgets, and evictions are real. Machine controllers, cloud and hosts are simulated on both.
 
+mod backup;
 mod crew;
 mod flood;
 pub(crate) mod ground;
 mod held;
+mod kinds;
+mod plain;
 mod pool;
 mod scenarios;
 mod ssh_key;

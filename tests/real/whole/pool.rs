@@ -53,7 +53,9 @@ async fn deleted_in_mid_rollout(ground: &Ground) {
             && count("gaps") == 0
             && changed <= 1
             && changed + unchanged == 2
-            && count("queue") == unchanged
+            // One whose lease the live pool refused before the fact came asks again after a while, or once there is a pool. That it
+            // asks is what `until_all_serve` shows, at the end.
+            && count("queue") <= unchanged
     })
     .await;
     let changed = ground.served("11.1.0-").await.len();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What adoption must not do.
-fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
+pub(super) fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
     [
         after.pods_evicted - before.pods_evicted,
         after.pods_deleted - before.pods_deleted,
@@ -33,6 +33,29 @@ async fn recreated_and_deleted(ground: &Ground) {
     .await;
     crew.until("kubectl shows them", async || {
         ground.shown("Joined").await == 2
+    })
+    .await;
+    // The console's own account may not read how nodes join: a worker publishes that.
+    crew.until("the console makes a plan", async || crew.planned() == Ok(2))
+        .await;
+    // The console surveys the cluster by itself.
+    let elsewhere = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": "windows", "namespace": ground.machines}, "spec": {}});
+    let made = ground.world.try_create(elsewhere).await;
+    made.expect("a pool");
+    let old = format!("{}-docker", ground.machines);
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": old}, "handler": "docker"});
+    let made = ground.world.try_create(class).await;
+    made.expect("a RuntimeClass");
+    let object = format!("WindowsPool {}/windows", ground.machines);
+    crew.until("a pool in another namespace is found", async || {
+        crew.finds("PoolElsewhere", &object)
+    })
+    .await;
+    let class = format!("RuntimeClass {old}");
+    crew.until("a RuntimeClass for Docker is found", async || {
+        crew.finds("runtime-handler", &class)
     })
     .await;
     let first = uids(&ground.all_machines().await);

@@ -1,10 +1,11 @@
 //! Removal of dormer from a cluster: nothing of it is left, and nodes serve on.
 
 use super::{
-    super::cluster::NODE,
+    super::cluster::{NODE, plane_under_way},
     crew::{Crew, install},
     ground::{Ground, condition},
 };
+use dormer_fleet::written;
 use dormer_testkit::{skip, started};
 use kube::{
     Api, Client,
@@ -57,8 +58,8 @@ async fn inventory(ground: &Ground) -> Vec<String> {
     inventory_but(&ground.world.admin, &NOT_TRACES).await
 }
 
-/// Every object of every kind that the API server serves, but for these, with what speaks of dormer in it.
-pub(crate) async fn inventory_but(client: &Client, except: &[&str]) -> Vec<String> {
+/// Every object of every kind that the API server serves, but for these.
+async fn objects_but(client: &Client, except: &[&str]) -> Vec<Value> {
     let discovered = Discovery::new(client.clone()).run().await.expect("kinds");
     let mut found = Vec::new();
     for group in discovered.groups() {
@@ -73,20 +74,49 @@ pub(crate) async fn inventory_but(client: &Client, except: &[&str]) -> Vec<Strin
             for object in list.items {
                 let mut value = serde_json::to_value(&object).expect("JSON");
                 value["apiVersion"] = resource.api_version.clone().into();
-                let words = traces(&value);
-                if !words.is_empty() {
-                    let name = object.metadata.name.unwrap_or_default();
-                    found.push(format!("{} {name}: {}", resource.kind, words.join(", ")));
-                }
+                value["kind"] = resource.kind.clone().into();
+                found.push(value);
             }
+        }
+    }
+    found
+}
+
+/// The same, with what speaks of dormer in it.
+pub(crate) async fn inventory_but(client: &Client, except: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for object in objects_but(client, except).await {
+        let words = traces(&object);
+        if !words.is_empty() {
+            let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = word(&object["metadata"]["name"]);
+            found.push(format!(
+                "{} {name}: {}",
+                word(&object["kind"]),
+                words.join(", ")
+            ));
         }
     }
     found.sort();
     found
 }
 
+/// All that speaks of dormer, as docs/inventory.md names it.
+pub(crate) async fn all_traces(client: &Client) -> Vec<String> {
+    let objects = objects_but(client, &written::NO_TRACES).await;
+    objects.iter().flat_map(written::traces).collect()
+}
+
+/// What of it no row of that page names.
+pub(crate) async fn unwritten(client: &Client) -> Vec<String> {
+    let found = all_traces(client).await;
+    let rows = written::rows("## In the cluster");
+    let unnamed = written::unnamed(&rows, |_| true, &found);
+    unnamed.into_iter().cloned().collect()
+}
+
 /// `dormer uninstall` as an administrator: its exit code, and what it says.
-fn uninstall(ground: &Ground, flags: &[&str]) -> (i32, String) {
+pub(crate) fn uninstall(ground: &Ground, flags: &[&str]) -> (i32, String) {
     let said = Command::new(env!("CARGO_BIN_EXE_dormer"))
         .args(["uninstall", "--namespace", &ground.home, "--kubeconfig"])
         .arg(ground.path("admin.conf"))
@@ -120,6 +150,7 @@ async fn nothing_of_dormer_is_left_on_a_real_api_server_and_nodes_serve_on() {
         "spec": {"address": "192.0.2.7", "user": "Administrator"}});
     ground.world.create(host).await;
 
+    assert_eq!(unwritten(&ground.world.admin).await, Vec::<String>::new());
     let there = inventory(&ground).await;
     for trace in [
         "Node ",
@@ -161,4 +192,64 @@ async fn nothing_of_dormer_is_left_on_a_real_api_server_and_nodes_serve_on() {
     let nodes = ground.world.list(NODE, "").await;
     let serving = |node: &&Value| condition(node, "Ready") && node["spec"]["unschedulable"] != true;
     assert_eq!(nodes.iter().filter(serving).count(), 2);
+}
+
+/// A drain that a budget holds, and a Node that a person cordoned, when dormer ends for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_under_way_is_undone_and_a_persons_cordon_stays() {
+    let ground = match Ground::of_its_own(plane_under_way(), "under-way", 3).await {
+        Ok(ground) => ground,
+        Err(skipped) => skip!(skipped),
+    };
+    // The cordoned Node counts as unavailable.
+    let strategy = json!({"type": "InPlace", "maxUnavailable": 2});
+    ground.set(json!({"strategy": strategy})).await;
+    install(&ground, "11.0.0");
+    let crew = started!(Crew::start(&ground));
+    crew.until_all_serve(3, "11.0.0-").await;
+    crew.until("a web server on each node", async || {
+        ground.web_servers().await.len() == 3
+    })
+    .await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "none-may-leave", "namespace": ground.pods},
+        "spec": {"maxUnavailable": 0, "selector": {}}});
+    ground.world.create(budget).await;
+    let nodes = ground.world.list(NODE, "").await;
+    let kept = nodes.iter().find(|node| condition(node, "Ready"));
+    let kept = kept.and_then(|node| node["metadata"]["name"].as_str());
+    let kept = kept.expect("a node").to_owned();
+    let cordon = json!({"spec": {"unschedulable": true}});
+    ground.world.patch(NODE, "", &kept, cordon).await;
+    install(&ground, "11.1.0");
+    let cordoned = async || -> Vec<String> {
+        let nodes = ground.world.list(NODE, "").await;
+        let is = |node: &&Value| node["spec"]["unschedulable"] == true;
+        let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
+        nodes.iter().filter(is).filter_map(name).collect()
+    };
+    crew.until("another node is cordoned", async || {
+        cordoned().await.len() == 2
+    })
+    .await;
+    crew.end();
+
+    let (code, said) = uninstall(&ground, &["--keep-nodes", "--yes"]);
+    assert!(
+        code == 1 && said.contains("machines are under way"),
+        "{said}"
+    );
+    assert_eq!(cordoned().await.len(), 2, "nothing was changed");
+    let (code, said) = uninstall(&ground, &["--keep-nodes", "--under-way", "--yes"]);
+    assert!(
+        code == 0 && said.contains("Nothing of dormer is left"),
+        "{said}"
+    );
+    assert_eq!(cordoned().await, [kept], "a person's cordon stays");
+    assert_eq!(inventory(&ground).await, Vec::<String>::new());
+    let ready = ground.world.list(NODE, "").await;
+    assert_eq!(
+        ready.iter().filter(|node| condition(node, "Ready")).count(),
+        3
+    );
 }

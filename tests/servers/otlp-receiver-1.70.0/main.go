@@ -21,11 +21,12 @@ import (
 	"os"
 	"sync"
 
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 )
 
-// message is what requests and responses of both signals can do.
+// message is what requests and responses of every signal can do.
 type message interface {
 	UnmarshalJSON([]byte) error
 	MarshalJSON() ([]byte, error)
@@ -169,6 +170,13 @@ func main() {
 		return &request
 	}, func() message {
 		response := pmetricotlp.NewExportResponse()
+		return &response
+	}))
+	http.HandleFunc("POST /v1/logs", all.take(func() message {
+		request := plogotlp.NewExportRequest()
+		return &request
+	}, func() message {
+		response := plogotlp.NewExportResponse()
 		return &response
 	}))
 	config, err := authority(*clients)

@@ -19,26 +19,26 @@ pub(crate) enum Build {
 }
 
 /// A shard at work, until it answers.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = (SimShard, Result<(), StoreError>)>>>;
+pub(crate) type ShardTurn = Pin<Box<dyn Future<Output = (SimShard, Result<(), StoreError>)>>>;
 pub(crate) type SimShard = Box<dyn Works>;
 
 /// A shard, of whatever build.
 pub(crate) trait Works {
-    /// Works off what was sorted to it.
-    fn work_off(self: Box<Self>, batch: Vec<Delivery>) -> Turn;
+    /// Processes what was sorted to it.
+    fn turn_deliveries(self: Box<Self>, batch: Vec<Delivery>) -> ShardTurn;
     /// Carries out everything outstanding.
-    fn revisit(self: Box<Self>, runs: Vec<RunId>) -> Turn;
+    fn revisit(self: Box<Self>, runs: Vec<RunId>) -> ShardTurn;
 }
 
 impl<W: Workflow> Works for Shard<W, Sim> {
-    fn work_off(mut self: Box<Self>, batch: Vec<Delivery>) -> Turn {
+    fn turn_deliveries(mut self: Box<Self>, batch: Vec<Delivery>) -> ShardTurn {
         Box::pin(async move {
             let result = self.turn(batch).await;
             (self as SimShard, result)
         })
     }
 
-    fn revisit(mut self: Box<Self>, runs: Vec<RunId>) -> Turn {
+    fn revisit(mut self: Box<Self>, runs: Vec<RunId>) -> ShardTurn {
         Box::pin(async move {
             let result = Shard::revisit(&mut self, runs).await;
             (self as SimShard, result)
@@ -73,7 +73,7 @@ impl Build {
     }
 
     /// Begins a shard of this build that keeps so many runs in memory.
-    pub(crate) fn begin(self, sim: &Sim, cached_max: usize) -> Turn {
+    pub(crate) fn begin(self, sim: &Sim, cached_max: usize) -> ShardTurn {
         let ports = Arc::new(sim.clone());
         match self {
             Self::Older => begin::<Elder>(ports, self.name(), cached_max),
@@ -84,18 +84,18 @@ impl Build {
     /// Which of so many shards this build sorts a message to.
     pub(crate) fn shard_of(self, delivery: Delivery, shards: usize) -> usize {
         match self {
-            Self::Older => shard_of(DecodedDelivery::<Elder>::open(delivery).run(), shards),
-            Self::Newer => shard_of(DecodedDelivery::<Toy>::open(delivery).run(), shards),
+            Self::Older => shard_of(DecodedDelivery::<Elder>::decode(delivery).run(), shards),
+            Self::Newer => shard_of(DecodedDelivery::<Toy>::decode(delivery).run(), shards),
         }
     }
 }
 
 /// A shard, once its engine has read the notes, or got no answer.
-fn begin<W: Workflow>(sim: Arc<Sim>, build: &'static str, cached_max: usize) -> Turn {
+fn begin<W: Workflow>(sim: Arc<Sim>, build: &'static str, cached_max: usize) -> ShardTurn {
     Box::pin(async move {
         let known = Arc::new(KnownNotes::default());
         drop(known.refresh(sim.as_ref()).await);
-        let shard = Shard::<W, Sim>::new(sim, build, cached_max).knowing(known);
+        let shard = Shard::<W, Sim>::new(sim, build, cached_max).with_quarantine_notes(known);
         (Box::new(shard) as SimShard, Ok(()))
     })
 }

@@ -4,11 +4,13 @@ use crate::{
     build::Build,
     older_build::Elder,
     toy::Toy,
-    world::{Entry, InTransit, World, fault},
+    world::{InTransit, OTHER_ROLE, RecordEntry, World, fault},
 };
 use dormer_engine::port::{Ack, Append, Delivery, Expected, OrderOut, QuarantineNote};
 use dormer_engine_core::{
-    HistoryEvent, InboxMessageOf, Record, Run, TaskKey, TaskPhase, Workflow, replay_record,
+    FACTS_MAX, HistoryEvent, InboxMessageOf, Record, Run, TaskKey, TaskPhase, Workflow,
+    limit::{CountLimit, lowered},
+    replay_record,
 };
 use dormer_proto::{
     envelope,
@@ -51,7 +53,7 @@ impl World {
                     }
                 }
                 let Append { run, bytes, .. } = append;
-                self.entries.push(Entry {
+                self.entries.push(RecordEntry {
                     run,
                     bytes,
                     sum,
@@ -88,7 +90,7 @@ impl World {
         }
         let before = last.map(|entry| {
             let mut run = entry.record.run.clone();
-            run.sealed(entry.sum);
+            run.set_sum(entry.sum);
             run
         });
         outbox_adds_up(before.as_ref(), record)?;
@@ -206,7 +208,7 @@ impl World {
         }
     }
 
-    /// A run is quarantined for a lost record only if it has lost one. From then on the engine may go on from what is
+    /// A run is quarantined for a lost record only if it has lost one. From then on the engine may continue from what is
     /// there.
     pub(crate) fn check_note(&mut self, engine: usize, note: &QuarantineNote) {
         let sound = !self.went_back() && !self.record_lost.contains(&note.run);
@@ -243,7 +245,7 @@ impl World {
         }
     }
 
-    /// Whether the history of `run` holds this request: that is what its sender is told.
+    /// Whether the history of `run` holds this request: that is the answer to its sender.
     pub(crate) fn confirmed(&self, run: &RunId, request: &str) -> bool {
         let ours = self.entries.iter().filter(|entry| entry.run == *run);
         let mut events = ours.flat_map(|entry| &entry.record.events);
@@ -275,13 +277,16 @@ impl World {
                 "two reports of {task}, attempt {attempt}, were taken"
             ));
         }
+        if worker.starts_with(OTHER_ROLE) {
+            return Err(format!("a report of another role was taken for {task}"));
+        }
         let (incarnation, issued) = worker.split_once('/').unwrap_or_default();
         if incarnation != self.incarnation.0.to_string() {
             return Err(format!(
                 "a report of another incarnation was taken for {task}"
             ));
         }
-        let ours = |entry: &Entry| entry.run == task.run && entry.sum.to_string() == issued;
+        let ours = |entry: &RecordEntry| entry.run == task.run && entry.sum.to_string() == issued;
         if !self.entries.iter().any(ours) {
             return Err(format!(
                 "a report was taken for {task} whose order no record issued"
@@ -369,12 +374,13 @@ impl World {
             fate,
             ..
         } = receipt;
+        // Of another role's report the incarnation does not match.
         let (incarnation, issued) = receipt.worker.split_once('/').unwrap_or_default();
         if self.lost_records(&task.run) || incarnation != self.incarnation.0.to_string() {
             return;
         }
         // The run may have been deleted and begun anew since then, with tasks of the same numbers.
-        let lives = |entry: &Entry| entry.run == task.run && entry.sum.to_string() == issued;
+        let lives = |entry: &RecordEntry| entry.run == task.run && entry.sum.to_string() == issued;
         let awaited = self.entries.iter().any(lives);
         let open = self.last(&task.run).is_some_and(|entry| {
             entry.record.run.tasks.iter().any(|open| {
@@ -425,10 +431,12 @@ impl World {
         taken
     }
 
-    /// Whether the consumer of the inbox waits for acknowledgements.
+    /// Whether the consumer of the inbox waits for acknowledgements. The inbox of an engine alone has no such limit
+    /// (`engine/src/local.rs`).
     pub(crate) fn delivers_no_more(&self) -> bool {
         let pending = |it: &&InTransit| it.holder.is_some() || it.delivered && it.after > self.now;
-        self.faults & fault::PENDING != 0
+        !self.exclusive
+            && self.faults & fault::PENDING != 0
             && self.messages.iter().filter(pending).count() >= PENDING_MAX
     }
 
@@ -503,7 +511,11 @@ impl World {
                 .last(&crate::toy::id(*n))
                 .map(|entry| &entry.record.run)
             {
-                Some(run) if run.closed.is_none() && run.state.facts.get(uid) != fact.as_ref() => {
+                Some(run)
+                    if run.closed.is_none()
+                        && run.state.facts.get(uid) != fact.as_ref()
+                        && has_room(run, uid) =>
+                {
                     wrong.push(format!("{} missed the last fact about {uid}", run.id));
                 }
                 None if fact.is_some() => wrong.push(format!("run {n} never began")),
@@ -514,6 +526,12 @@ impl World {
             self.violated(law);
         }
     }
+}
+
+/// Whether a run knows the object, or has room for it. One that is full of others drops what is said of it.
+fn has_room<W: Workflow>(run: &Run<W>, uid: &str) -> bool {
+    let most = lowered(CountLimit::Facts).unwrap_or(FACTS_MAX);
+    run.facts.len() < most || run.facts.keys().any(|object| object.uid == uid)
 }
 
 /// Folds a record over the one before it, both as the build `W` reads them.
@@ -527,7 +545,7 @@ fn replayed<W: Workflow>(before: Option<&Vec<u8>>, record: &[u8]) -> Result<(), 
         .transpose()?
         .map(|(record, sum)| {
             let mut run = record.run;
-            run.sealed(sum);
+            run.set_sum(sum);
             run
         });
     let (record, sum) = read(record)?;

@@ -9,4 +9,4 @@ mod scheduler;
 mod toy;
 mod world;
 
-pub use scheduler::{FAULTS_ALL, FAULTS_OF_LOST_RECORDS, Options, Outcome, report, run};
+pub use scheduler::{FAULTS_ALL, FAULTS_OF_LOST_RECORDS, Limits, Options, SimOutcome, report, run};

@@ -1,6 +1,6 @@
 //! The older of two builds of the toy workflow: it knows neither the state Checked, nor notes.
 
-use crate::toy::{self, Signal, State, Timer, Toy};
+use crate::toy::{self, Toy, ToySignal, ToyState, ToyTimer};
 use dormer_engine_core::{Command, Decision, Input, Now, Workflow};
 use dormer_proto::id::RunId;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub(crate) enum ElderSignal {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Elder;
 
-impl From<ElderState> for State {
+impl From<ElderState> for ToyState {
     fn from(state: ElderState) -> Self {
         let ElderState {
             odd,
@@ -54,9 +54,9 @@ impl From<ElderState> for State {
     }
 }
 
-impl From<State> for ElderState {
-    fn from(state: State) -> Self {
-        let State {
+impl From<ToyState> for ElderState {
+    fn from(state: ToyState) -> Self {
+        let ToyState {
             odd,
             facts,
             inputs,
@@ -78,7 +78,7 @@ impl From<State> for ElderState {
     }
 }
 
-impl From<ElderSignal> for Signal {
+impl From<ElderSignal> for ToySignal {
     fn from(signal: ElderSignal) -> Self {
         match signal {
             ElderSignal::Hello(n) => Self::Hello(n),
@@ -94,7 +94,7 @@ impl Workflow for Elder {
     type Task = u64;
     type Outcome = u64;
     type Fact = u64;
-    type Timer = Timer;
+    type Timer = ToyTimer;
     type Signal = ElderSignal;
 
     fn start(run: &RunId, by_signal: bool) -> Option<ElderState> {
@@ -151,11 +151,11 @@ fn command(command: Command<Toy>) -> Option<Command<Elder>> {
         Command::CancelTimer(timer) => Command::CancelTimer(timer),
         Command::Signal(to, signal) => {
             let signal = match signal {
-                Signal::Hello(n) => ElderSignal::Hello(n),
-                Signal::Echo(n) => ElderSignal::Echo(n),
-                Signal::End => ElderSignal::End,
+                ToySignal::Hello(n) => ElderSignal::Hello(n),
+                ToySignal::Echo(n) => ElderSignal::Echo(n),
+                ToySignal::End => ElderSignal::End,
                 // What this build does not know it does not say.
-                Signal::Note(_) => return None,
+                ToySignal::Note(_) => return None,
             };
             Command::Signal(to, signal)
         }

@@ -1,10 +1,10 @@
 //! The ports over the simulated world. Every call yields once before it acts, so that an engine can die there.
 
-use crate::world::{Entry, World, fault};
+use crate::world::{OTHER_ROLE, RecordEntry, World, fault};
 use dormer_engine::port::{
     Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, EndedTask, Head,
     History, HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
-    TaskQueue, earlier,
+    TaskQueue, earlier, note_has_changed,
 };
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
@@ -96,7 +96,10 @@ impl History for Sim {
             world.were_read(self.engine, runs, stale);
             let found = |run: &RunId| {
                 let of_run = world.entries.iter().rev().filter(|it| it.run == *run);
-                of_run.skip(usize::from(stale)).map(Entry::stored).next()
+                of_run
+                    .skip(usize::from(stale))
+                    .map(RecordEntry::stored)
+                    .next()
             };
             runs.iter().map(found).collect()
         };
@@ -234,7 +237,8 @@ impl TaskQueue for Sim {
         let mut world = self.world();
         for receipt in receipts {
             world.check_receipt(&receipt);
-            if !world.strikes(fault::LOSE, 10) {
+            // Another role has no order to acknowledge.
+            if !receipt.worker.starts_with(OTHER_ROLE) && !world.strikes(fault::LOSE, 10) {
                 world.orders.remove(&(receipt.task, receipt.attempt));
             }
         }
@@ -281,12 +285,19 @@ impl DeadLetters for Sim {
 }
 
 impl Quarantine for Sim {
-    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+    async fn put(&self, mut note: QuarantineNote) -> Result<u64, StoreError> {
         self.reach().await?;
         let mut world = self.world();
+        let there = world.notes.get(&note.run).map_or(0, |note| note.version);
+        if there != note.version {
+            return Err(note_has_changed(&note.run));
+        }
+        world.notes_last += 1;
+        let version = world.notes_last;
+        note.version = version;
         world.check_note(self.engine, &note);
         world.notes.insert(note.run.clone(), note);
-        Ok(())
+        Ok(version)
     }
     async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
         self.reach().await?;
@@ -294,7 +305,7 @@ impl Quarantine for Sim {
             let mut world = self.world();
             let note = |run: &RunId| world.notes.get(run).cloned();
             let notes: Vec<_> = runs.iter().map(note).collect();
-            // An engine that finds the run quarantined may go on from what is there, once it is released.
+            // An engine that finds the run quarantined may continue from what is there, once it is released.
             let engine = self.engine;
             let holds = |note: &QuarantineNote| note.missed.is_none();
             let noted = |run: &RunId| world.notes.get(run).is_some_and(holds);
@@ -315,9 +326,13 @@ impl Quarantine for Sim {
         world.were_noted(self.engine, &notes);
         Ok(notes)
     }
-    async fn remove(&self, run: &RunId, _: u64) -> Result<(), StoreError> {
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
         self.reach().await?;
-        self.world().notes.remove(run);
+        let mut world = self.world();
+        let there = world.notes.get(run).map(|note| note.version);
+        if there == Some(version) {
+            world.notes.remove(run);
+        }
         Ok(())
     }
 }

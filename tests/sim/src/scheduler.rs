@@ -1,7 +1,7 @@
 //! The scheduler: one seed decides who is polled, who dies, and what happens meanwhile; then the faults end.
 
 use crate::{
-    build::{Build, SimShard, Turn},
+    build::{Build, ShardTurn, SimShard},
     ports::Sim,
     toy,
     world::{InTransit, World, fault},
@@ -10,6 +10,7 @@ use dormer_engine::{
     engine::sweep,
     port::{Delivery, StoreError},
 };
+use dormer_engine_core::limit::{self, CountLimit};
 use std::{
     future::Future,
     pin::Pin,
@@ -47,6 +48,24 @@ pub struct Options {
     pub steps: usize,
     /// Which faults, one bit each.
     pub faults: u32,
+    /// Limits of counts that are lowered.
+    pub limits: Limits,
+}
+
+/// Limits of counts; those that are none are as in production, where no simulated run reaches them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub outbox: Option<usize>,
+    pub facts: Option<usize>,
+    pub events: Option<usize>,
+}
+
+impl Limits {
+    fn lower(self) {
+        limit::lower(CountLimit::Outbox, self.outbox);
+        limit::lower(CountLimit::Facts, self.facts);
+        limit::lower(CountLimit::Events, self.events);
+    }
 }
 
 impl Default for Options {
@@ -54,13 +73,14 @@ impl Default for Options {
         Self {
             steps: 160,
             faults: FAULTS_ALL,
+            limits: Limits::default(),
         }
     }
 }
 
 /// What came of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SimOutcome {
     /// The first law that did not hold.
     pub violation: Option<String>,
     /// Hash of every record, in the order of storing.
@@ -69,12 +89,14 @@ pub struct Outcome {
     pub history: Vec<String>,
     /// Orders that a worker took after their tasks had ended: the engine stopped before it took them away, or could not.
     pub left_over: u64,
+    /// How often the limits of outbox, facts and events were reached.
+    pub reached: [u64; 3],
 }
 
 /// What a shard is at.
 enum At {
     Idle(SimShard),
-    Busy(Turn, bool),
+    Busy(ShardTurn, bool),
     Gone,
 }
 
@@ -107,7 +129,8 @@ struct Scheduler {
 
 /// Runs one seed.
 #[must_use]
-pub fn run(seed: u64, options: Options) -> Outcome {
+pub fn run(seed: u64, options: Options) -> SimOutcome {
+    options.limits.lower();
     let exclusive = seed % 5 == 4;
     let mixed = seed % 4 == 3;
     let sim = Sim::new(World::new(seed, options.faults, exclusive, mixed));
@@ -145,18 +168,22 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     }
     scheduler.calm();
     let world = scheduler.sim.world();
-    let line = |e: &crate::world::Entry| {
+    let line = |e: &crate::world::RecordEntry| {
         format!(
             "{}@{} at {}: {:?}",
             e.run, e.record.run.seq, e.record.at.0, e.record.events
         )
     };
     let history = world.entries.iter().map(line).collect();
-    Outcome {
+    let reached = [CountLimit::Outbox, CountLimit::Facts, CountLimit::Events];
+    let reached = reached.map(limit::times_reached);
+    Limits::default().lower();
+    SimOutcome {
         violation: world.violation.clone(),
         digest: world.digest,
         history,
         left_over: world.left_over,
+        reached,
     }
 }
 
@@ -254,7 +281,7 @@ impl Scheduler {
         world.acknowledged.retain(|(by, _), _| *by != engine);
     }
 
-    /// The engine stops where it stands, and goes on later as if nothing had been: its claims lapse meanwhile.
+    /// The engine stops where it stands, and continues later as if nothing had been: its claims lapse meanwhile.
     fn fall_asleep(&mut self, engine: usize) {
         self.engines[engine].asleep = self.sim.world().chance.below(60);
         self.sim.world().asleep.insert(engine);
@@ -389,7 +416,7 @@ impl Scheduler {
         if batch.is_empty() {
             return At::Idle(shard);
         }
-        At::Busy(shard.work_off(batch), false)
+        At::Busy(shard.turn_deliveries(batch), false)
     }
 
     /// The intake: takes messages and sorts them to the shards that own their runs.
@@ -452,9 +479,11 @@ impl Scheduler {
                 continue;
             }
             if !world.orders.is_empty() && !world.delivers_no_more() {
+                let waits = world.messages.iter().any(|message| message.after > now);
                 world.work();
-                if !world.record_lost.is_empty() {
-                    // The run may wait until its record counts as lost. Its worker repeats the report.
+                if waits || !world.record_lost.is_empty() {
+                    // The run may take no report before its own signals are receipted, or before its record counts as
+                    // lost. Its worker repeats the report, and other messages come in the meantime.
                     world.now = world.now.plus_ms(REPORT_AGAIN_MS);
                 }
                 continue;

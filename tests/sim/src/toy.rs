@@ -20,7 +20,7 @@ const POLICY: RetryPolicy = RetryPolicy {
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct ToyState {
     pub(crate) odd: bool,
     pub(crate) facts: BTreeMap<String, u64>,
     pub(crate) inputs: u64,
@@ -37,13 +37,13 @@ pub(crate) struct State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Timer {
+pub(crate) enum ToyTimer {
     Tick,
     Check,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Signal {
+pub(crate) enum ToySignal {
     Hello(u64),
     Echo(u64),
     End,
@@ -64,25 +64,25 @@ fn peer(run: &RunId, by: u64) -> RunId {
 
 impl Workflow for Toy {
     const SCHEMA: u16 = 2;
-    type State = State;
+    type State = ToyState;
     type Task = u64;
     type Outcome = u64;
     type Fact = u64;
-    type Timer = Timer;
-    type Signal = Signal;
+    type Timer = ToyTimer;
+    type Signal = ToySignal;
 
-    fn start(run: &RunId, by_signal: bool) -> Option<State> {
-        (!by_signal || run.key() != "3").then(State::default)
+    fn start(run: &RunId, by_signal: bool) -> Option<ToyState> {
+        (!by_signal || run.key() != "3").then(ToyState::default)
     }
 
-    fn decide(now: Now<'_>, state: State, input: Input<Self>) -> Decision<Self> {
+    fn decide(now: Now<'_>, state: ToyState, input: Input<Self>) -> Decision<Self> {
         decide(true, now, state, input)
     }
 
-    fn reset(_: Now<'_>, then: State, current: &State) -> Decision<Self> {
+    fn reset(_: Now<'_>, then: ToyState, current: &ToyState) -> Decision<Self> {
         let facts = current.facts.clone();
         let notes = current.notes;
-        Decision::to(State {
+        Decision::to(ToyState {
             facts,
             notes,
             ..then
@@ -90,7 +90,7 @@ impl Workflow for Toy {
         .run(500, POLICY)
     }
 
-    fn label(state: &State) -> &'static str {
+    fn label(state: &ToyState) -> &'static str {
         match (state.checked, state.odd) {
             (true, _) => "Checked",
             (false, true) => "Odd",
@@ -103,15 +103,15 @@ impl Workflow for Toy {
 pub(crate) fn decide(
     newer: bool,
     now: Now<'_>,
-    mut state: State,
+    mut state: ToyState,
     input: Input<Toy>,
 ) -> Decision<Toy> {
     match input {
         Input::Started => Decision::to(state)
             .and(Command::BeginEpisode("life"))
             .run(0, POLICY)
-            .start_timer(Timer::Tick, 5_000)
-            .start_timer(Timer::Check, 9_000),
+            .start_timer(ToyTimer::Tick, 5_000)
+            .start_timer(ToyTimer::Check, 9_000),
         Input::Observed {
             object,
             fact: Some(fact),
@@ -130,7 +130,7 @@ pub(crate) fn decide(
             let to = peer(now.run, task);
             let decision = Decision::to(state);
             if even {
-                decision.and(Command::Signal(to, Signal::Hello(task)))
+                decision.and(Command::Signal(to, ToySignal::Hello(task)))
             } else {
                 decision
             }
@@ -139,19 +139,19 @@ pub(crate) fn decide(
             state.exhausted += 1;
             Decision::to(state).and(Command::EndEpisode("exhausted".to_owned()))
         }
-        Input::Fired(Timer::Tick) => {
+        Input::Fired(ToyTimer::Tick) => {
             state.ticks += 1;
             state.checked = newer && !state.checked;
             let ticks = state.ticks;
             let decision = Decision::to(state).run(100 + ticks, POLICY);
             if ticks < 3 {
-                decision.start_timer(Timer::Tick, 2_000)
+                decision.start_timer(ToyTimer::Tick, 2_000)
             } else {
                 decision
             }
         }
-        Input::Fired(Timer::Check) => {
-            Decision::to(state).and(Command::Signal(peer(now.run, 1), Signal::Hello(7)))
+        Input::Fired(ToyTimer::Check) => {
+            Decision::to(state).and(Command::Signal(peer(now.run, 1), ToySignal::Hello(7)))
         }
         Input::Signalled { from, signal } => signalled(state, from, signal),
         Input::Refused { why, .. } => {
@@ -161,35 +161,35 @@ pub(crate) fn decide(
     }
 }
 
-fn observed(newer: bool, now: Now<'_>, state: State, fact: u64) -> Decision<Toy> {
+fn observed(newer: bool, now: Now<'_>, state: ToyState, fact: u64) -> Decision<Toy> {
     let decision = Decision::to(state);
     match fact % 4 {
         0 if newer && fact == 8 => {
-            decision.and(Command::Signal(peer(now.run, fact), Signal::Note(fact)))
+            decision.and(Command::Signal(peer(now.run, fact), ToySignal::Note(fact)))
         }
         0 => decision
-            .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact)))
+            .and(Command::Signal(peer(now.run, fact), ToySignal::Hello(fact)))
             .and(Command::Signal(
                 peer(now.run, fact),
-                Signal::Hello(fact + 1),
+                ToySignal::Hello(fact + 1),
             )),
         1 => decision.run(fact, POLICY).run(fact + 1, POLICY),
         2 => decision
-            .start_timer(Timer::Tick, 3_000)
-            .and(Command::CancelTimer(Timer::Check)),
-        _ => decision.start_timer(Timer::Check, 1_500),
+            .start_timer(ToyTimer::Tick, 3_000)
+            .and(Command::CancelTimer(ToyTimer::Check)),
+        _ => decision.start_timer(ToyTimer::Check, 1_500),
     }
 }
 
-fn signalled(mut state: State, from: Sender, signal: Signal) -> Decision<Toy> {
+fn signalled(mut state: ToyState, from: Sender, signal: ToySignal) -> Decision<Toy> {
     state.inputs += 1;
-    state.notes += u64::from(matches!(signal, Signal::Note(_)));
+    state.notes += u64::from(matches!(signal, ToySignal::Note(_)));
     let decision = Decision::to(state);
     match (from, signal) {
-        (Sender::Run(from), Signal::Hello(n)) if n % 2 == 1 => {
-            decision.and(Command::Signal(from, Signal::Echo(n)))
+        (Sender::Run(from), ToySignal::Hello(n)) if n % 2 == 1 => {
+            decision.and(Command::Signal(from, ToySignal::Echo(n)))
         }
-        (_, Signal::End) => decision
+        (_, ToySignal::End) => decision
             .and(Command::EndEpisode("ended".to_owned()))
             .and(Command::Complete),
         _ => decision,

@@ -3,7 +3,7 @@
 use crate::{
     chance::Chance,
     older_build::Elder,
-    toy::{self, Signal, Toy},
+    toy::{self, Toy, ToySignal},
 };
 use dormer_engine::port::{
     Ack, Append, AppendError, Expected, Head, OrderOut, QuarantineNote, Stored,
@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a caller waits for the answer, in milliseconds: as `CONFIRMED_WITHIN` in `src/api/ask.rs`.
 const CONFIRMED_WITHIN_MS: u64 = 5_000;
+
+/// Begins the worker's name in a report of a role that the task is not for.
+pub(crate) const OTHER_ROLE: &str = "other role ";
 
 /// Faults, one bit each.
 pub(crate) mod fault {
@@ -60,7 +63,7 @@ pub(crate) mod fault {
 }
 
 /// One stored record, opened.
-pub(crate) struct Entry {
+pub(crate) struct RecordEntry {
     pub(crate) run: RunId,
     pub(crate) bytes: Vec<u8>,
     pub(crate) sum: Sum,
@@ -68,7 +71,7 @@ pub(crate) struct Entry {
     pub(crate) record: Record<Toy>,
 }
 
-impl Entry {
+impl RecordEntry {
     pub(crate) fn stored(&self) -> Stored {
         Stored {
             bytes: self.bytes.clone(),
@@ -90,7 +93,7 @@ pub(crate) struct InTransit {
     pub(crate) arrived: bool,
     /// Whether it has been delivered at least once.
     pub(crate) delivered: bool,
-    /// Whether another took its place. Its holder goes on with it, and no other engine gets it.
+    /// Whether another took its place. Its holder continues with it, and no other engine gets it.
     pub(crate) replaced: bool,
 }
 
@@ -103,7 +106,7 @@ pub(crate) struct World {
     pub(crate) incarnation: Incarnation,
     pub(crate) now: Timestamp,
     /// All records of all runs, in the order in which they were stored.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordEntry>,
     pub(crate) revision: u64,
     pub(crate) ever: BTreeSet<Sum>,
     /// Signals that a record took, lost records included: receiver, sender, id, and the record that issued it.
@@ -115,6 +118,8 @@ pub(crate) struct World {
     pub(crate) alarms: BTreeMap<RunId, (Timestamp, Option<usize>)>,
     /// Notes about quarantined runs.
     pub(crate) notes: BTreeMap<RunId, QuarantineNote>,
+    /// Version of the last one.
+    pub(crate) notes_last: u64,
     /// Appends on their way, whose engines got no answer.
     pub(crate) appends: Vec<Append>,
     /// Runs that may have to wait for the sweep. One of their messages was replaced after it had been delivered and before
@@ -178,6 +183,7 @@ impl World {
             orders: BTreeMap::new(),
             alarms: BTreeMap::new(),
             notes: BTreeMap::new(),
+            notes_last: 0,
             appends: Vec::new(),
             orphaned: BTreeSet::new(),
             asleep: BTreeSet::new(),
@@ -211,7 +217,7 @@ impl World {
         self.violation.get_or_insert(law);
     }
 
-    pub(crate) fn last(&self, run: &RunId) -> Option<&Entry> {
+    pub(crate) fn last(&self, run: &RunId) -> Option<&RecordEntry> {
         self.entries.iter().rev().find(|entry| entry.run == *run)
     }
 
@@ -319,7 +325,7 @@ impl World {
         let note = matches!(
             &message.body,
             Inbound::Requested(Request {
-                ask: Ask::Signal(Signal::Note(_)),
+                ask: Ask::Signal(ToySignal::Note(_)),
                 ..
             })
         );
@@ -455,12 +461,12 @@ impl World {
             .map_or(Seq(0), |entry| entry.record.run.entered.seq);
         let seq = self.last(&run).map_or(0, |entry| entry.record.run.seq.0);
         let ask = match self.chance.below(10) {
-            0 => Ask::Signal(Signal::End),
-            9 if self.mixed => Ask::Signal(Signal::Note(1)),
+            0 => Ask::Signal(ToySignal::End),
+            9 if self.mixed => Ask::Signal(ToySignal::Note(1)),
             1..4 => Ask::Reset {
                 to: Seq(1 + self.chance.below(seq.max(1))),
             },
-            _ => Ask::Signal(Signal::Hello(2)),
+            _ => Ask::Signal(ToySignal::Hello(2)),
         };
         let against = if self.chance.percent(50) {
             entered
@@ -499,6 +505,10 @@ impl World {
             return self.violated("an order cannot be read".to_owned());
         };
         self.left_over += u64::from(!self.is_open(&order.task));
+        if self.strikes(fault::WORKER, 5) {
+            let result = Ok(order.body);
+            self.report(&order, Reporter::Approver, result);
+        }
         let twice = self.strikes(fault::WORKER, 30);
         for _ in 0..=usize::from(twice) {
             let result = if self.strikes(fault::WORKER, 40) {
@@ -511,21 +521,30 @@ impl World {
             if self.strikes(fault::LOSE, 10) {
                 continue;
             }
-            let body = Inbound::Reported(TaskReport {
-                task: order.task.clone(),
-                attempt: order.attempt,
-                issued: order.issued,
-                worker: format!("{}/{}", order.incarnation.0, order.issued),
-                by: Reporter::default(),
-                result,
-            });
-            let run = order.task.run.clone();
-            self.put_message(&InboxMessage {
-                run,
-                incarnation: Some(order.incarnation),
-                body,
-            });
+            self.report(&order, Reporter::Worker, result);
         }
+    }
+
+    /// A worker reports on an order, or another role does. Its name says which, and which order it had.
+    fn report(&mut self, order: &TaskOrder<u64>, by: Reporter, result: Result<u64, Failure>) {
+        let role = if by == Reporter::Worker {
+            ""
+        } else {
+            OTHER_ROLE
+        };
+        let body = Inbound::Reported(TaskReport {
+            task: order.task.clone(),
+            attempt: order.attempt,
+            issued: order.issued,
+            worker: format!("{role}{}/{}", order.incarnation.0, order.issued),
+            by,
+            result,
+        });
+        self.put_message(&InboxMessage {
+            run: order.task.run.clone(),
+            incarnation: Some(order.incarnation),
+            body,
+        });
     }
 
     fn deliver_timer_due(&mut self, run: &RunId) {
@@ -575,7 +594,7 @@ impl World {
         Timestamp(self.now.0.saturating_add_signed(ahead))
     }
 
-    /// The inbox is gone with its messages. Who holds one goes on with it, and acknowledges into the void.
+    /// The inbox is gone with its messages. Who holds one continues with it, and acknowledges into the void.
     pub(crate) fn lose_inbox(&mut self) {
         self.messages.clear();
         self.revisit = true;
@@ -644,7 +663,7 @@ impl World {
             .into_iter()
             .filter(|id| after.is_none_or(|after| id > after));
         let head = |id: RunId| {
-            let Entry {
+            let RecordEntry {
                 record, revision, ..
             } = self.last(&id)?;
             let Run { seq, closed, .. } = record.run;

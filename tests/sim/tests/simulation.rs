@@ -1,7 +1,7 @@
 //! Ten thousand seeds hold every law, one seed twice gives the same bytes, and each fence is missed when it is away.
 
 use dormer_engine_core::unfenced::{Fence, take_away};
-use dormer_sim::{FAULTS_OF_LOST_RECORDS, Options, report, run};
+use dormer_sim::{FAULTS_OF_LOST_RECORDS, Limits, Options, report, run};
 use dormer_testkit::tier::sized;
 
 fn seeds() -> (u64, u64) {
@@ -110,6 +110,44 @@ fn orders_that_outlive_their_tasks_are_worked_on_and_change_nothing() {
     assert!(left_over > 100, "{left_over} orders were left over");
 }
 
+/// Each limit of a count binds, alone and with the others, and every law holds. No simulated run reaches those of
+/// production.
+#[test]
+fn every_law_holds_at_each_limit_of_a_count() {
+    let none = Limits::default();
+    let (outbox, facts, events) = (Some(1), Some(1), Some(2));
+    let table = [
+        (Limits { outbox, ..none }, [true, false, false]),
+        (Limits { facts, ..none }, [false, true, false]),
+        (Limits { events, ..none }, [false, false, true]),
+        (
+            Limits {
+                outbox,
+                facts,
+                events,
+            },
+            [true; 3],
+        ),
+    ];
+    let seeds = sized(100, 1_000);
+    for (limits, binds) in table {
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        let mut reached = [0; 3];
+        for seed in 0..seeds {
+            let outcome = run(seed, options);
+            assert_eq!(outcome.violation, None, "seed {seed}, {limits:?}");
+            for (sum, of) in reached.iter_mut().zip(outcome.reached) {
+                *sum += of;
+            }
+        }
+        let bound = reached.map(|times| times > seeds / 10);
+        assert_eq!(bound, binds, "{limits:?}: {reached:?}");
+    }
+}
+
 fn missed(fence: Fence) {
     missed_with(fence, Options::default());
 }
@@ -146,6 +184,7 @@ fences! {
     what_is_outstanding_is_missed: Outstanding,
     the_incarnation_is_missed: Incarnation,
     the_issuing_record_is_missed: IssuingRecord,
+    the_reporters_role_is_missed: Reporter,
     leaving_what_a_newer_build_wrote_is_missed: Newer,
     taking_a_request_once_is_missed: Request,
     the_earlier_of_two_alarms_is_missed: EarlierAlarm,
@@ -159,6 +198,7 @@ fn what_another_engine_missed_is_missed() {
     let options = Options {
         steps: 600,
         faults: FAULTS_OF_LOST_RECORDS,
+        ..Options::default()
     };
     missed_with(Fence::NotedDoubt, options);
 }

@@ -18,6 +18,8 @@ pub(crate) struct Problem {
     pub(crate) reboot: Option<String>,
     /// Whether Windows is shutting down.
     pub(crate) going_down: bool,
+    /// Whether it fails again until a person has done something.
+    pub(crate) lasting: bool,
 }
 
 impl Problem {
@@ -27,6 +29,7 @@ impl Problem {
             message: message.into(),
             reboot: None,
             going_down: false,
+            lasting: false,
         }
     }
 

@@ -172,7 +172,7 @@ impl<H: Host> Run<H> {
             message: problem.message,
             log_tail,
             // A rename that is refused may be a file in use: that is no question of rights, and passes.
-            retry: problem.code.retry(),
+            retry: problem.code.retry() && !problem.lasting,
         });
     }
 

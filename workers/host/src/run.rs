@@ -93,8 +93,12 @@ impl<H: Host> Run<H> {
             _ => Ok(()),
         };
         // Services that the call stopped are started again, whatever its outcome.
-        services::start_again(self).await;
-        done
+        let again = services::start_again(self).await;
+        // What is removed is gone, whether or not services of others run after it.
+        match mode {
+            Some(Asked::Remove | Asked::Release) => done,
+            _ => done.and(again),
+        }
     }
 
     fn check_boot(&self) -> Result<()> {
@@ -237,7 +241,7 @@ impl<H: Host> Run<H> {
         Ok(())
     }
 
-    /// Checks files once more at the end: a virus scanner removes a file some seconds after its creation.
+    /// Checks files again at the end: a virus scanner removes a file some seconds after its creation.
     async fn assert_files_stay(&mut self, document: &Document) -> Result<()> {
         for item in &document.items {
             let ItemKind::File(what) = &item.what else {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use dormer_profile::answer::FailureCode;
+use dormer_profile::answer::{FailureCode, ItemState};
 use dormer_proto::boot::same_boot;
 
 use crate::{
@@ -15,13 +15,13 @@ use crate::{
         Host, Process, ProcessEnd, ProcessEnded, ProcessHold, ProcessKey, ProcessList,
         ProcessRelease, Restarts, ServiceDelete, ServiceEntry, ServiceFailure, ServiceList,
         ServiceRead, ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop,
-        WinError,
+        Start, WinError,
     },
     paths::{name as file_name, same, state, within},
     problem::{Doing as _, Problem, Result},
     progress::Run,
     session::Session,
-    state::{PendingWork, file},
+    state::{Made, PendingWork, file},
 };
 
 /// Longest time without progress while a service stops, unless it requests more, in milliseconds.
@@ -30,6 +30,8 @@ const STOP_MS: u64 = 60_000;
 const STOP_MAX_MS: u64 = 600_000;
 /// Longest wait for processes that were ended by force.
 const END_MS: u64 = 15_000;
+/// Longest start of a service that was stopped on the way.
+const AGAIN_MS: u64 = 60_000;
 /// Longest wait for a service that is marked for deletion.
 const MARKED_MS: u64 = 90_000;
 /// Times that dependents are looked for again, because some came up meanwhile.
@@ -188,13 +190,24 @@ fn passes_by_itself(error: &WinError) -> bool {
 /// Ends what does not end. Before it the failure actions go: Windows takes a process that ends so for a failure, and "a
 /// queued restart action cannot be canceled" (sdk-api, `ChangeServiceConfig2W`).
 async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
-    // Failure actions of others beyond a restart (a command, a reboot) could not be restored.
     let actions = match run.host.ask(ServiceRead { name: name.into() }).await {
-        Ok(config) => config
-            .failure
-            .filter(|it| !it.delays_ms.is_empty() && !it.other),
-        Err(_) => None,
+        Ok(config) => config.failure,
+        Err(error) if error.is_any(&[1060]) => Some(Restarts::default()),
+        Err(error) => {
+            let doing = || format!("read the failure actions of {name}");
+            return Err(error).doing(FailureCode::ServiceConfigFailed, doing);
+        }
     };
+    // A command or a reboot could not be set again, and actions that Windows does not return may be such. One of ours
+    // gets its own actions from its item.
+    let other = actions.as_ref().is_none_or(|it| it.other);
+    let ours = |made: &Made| matches!(made, Made::Service { name: it } if same(it, name));
+    if other && !run.inventory.entries.iter().any(|it| ours(&it.made)) {
+        let said =
+            format!("{name} does not end, and its end by force starts a command or a reboot");
+        return Err(Problem::new(FailureCode::ServiceStopTimeout, said));
+    }
+    let actions = actions.filter(|it| it.other || !it.delays_ms.is_empty());
     if actions.is_some() {
         let off = ServiceFailure {
             name: name.into(),
@@ -220,10 +233,14 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
             break false;
         }
     };
+    // Not every call has the item of a service that it stops: until one has, ours keeps its restarts.
     if let Some(actions) = actions {
         let on = ServiceFailure {
             name: name.into(),
-            actions,
+            actions: Restarts {
+                other: false,
+                ..actions
+            },
         };
         let _ = run.host.ask(on).await;
     }
@@ -240,6 +257,10 @@ async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
         return Ok(());
     }
     run.stopped.push(name.to_owned());
+    note_stopped(run).await
+}
+
+async fn note_stopped<H: Host>(run: &mut Run<H>) -> Result<()> {
     let noted = PendingWork {
         boot_id: run.boot_id.clone(),
         items: run.stopped.clone(),
@@ -257,22 +278,62 @@ pub(crate) async fn stopped_before<H: Host>(run: &mut Run<H>) -> Result<()> {
     Ok(())
 }
 
-/// Starts services that this call stopped and that do not run yet, the last stopped first. A failure is reported by the
-/// service's own item; this call has its own outcome.
-pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) {
-    let mut stopped = std::mem::take(&mut run.stopped);
-    stopped.reverse();
-    for name in stopped {
-        let there = status(&mut run.host, &name).await;
-        if there.is_ok_and(|there| there.is_some_and(|there| there.state == ServiceState::Stopped))
-        {
-            let _ = run.host.ask(ServiceStart { name }).await;
+/// Starts services that this call stopped and that do not run yet, the last stopped first, and waits until they run. One
+/// that does not stays noted, so that the next call tries again, and its failure is this call's, unless that has its own.
+pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let mut done = Ok(());
+    let mut left = Vec::new();
+    while let Some(name) = run.stopped.pop() {
+        let Err(problem) = runs_again(run, &name).await else {
+            continue;
+        };
+        let id = format!("service:{name}");
+        if !run.outcomes.iter().any(|item| item.id == id) {
+            run.report_item(&id, ItemState::Failed, &problem.message);
         }
+        left.insert(0, name);
+        done = done.and(Err(problem));
     }
-    if run.apply {
-        // Left there, it is read once more, and what runs is not started.
+    run.stopped = left;
+    if !run.stopped.is_empty() {
+        done = done.and(note_stopped(run).await);
+    } else if run.apply {
+        // Left there, it is read again, and what runs is not started.
         let _ = files::delete(&mut run.host, &state(file::STOPPED)).await;
     }
+    done
+}
+
+async fn runs_again<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
+    let there = status(&mut run.host, name).await?;
+    let stopped = [ServiceState::Stopped, ServiceState::StopPending];
+    if there.is_none_or(|there| !stopped.contains(&there.state)) {
+        return Ok(());
+    }
+    let Err(problem) = start(run, name, AGAIN_MS).await else {
+        return Ok(());
+    };
+    let Ok(config) = run.host.ask(ServiceRead { name: name.into() }).await else {
+        return Err(problem);
+    };
+    // Disabled meanwhile: a person wants it so.
+    if config.start == Start::Disabled {
+        return Ok(());
+    }
+    for on in config.depends {
+        let needed = run.host.ask(ServiceRead { name: on.clone() }).await;
+        let lost = match &needed {
+            Ok(needed) => needed.start == Start::Disabled,
+            Err(error) => error.is_any(&[1060]),
+        };
+        // No further call starts it either: what it needs was removed or disabled.
+        if lost || is_marked(&mut run.host, &on).await {
+            let said = format!("it stays stopped: it needs {on}");
+            run.report_item(&format!("service:{name}"), ItemState::Ok, &said);
+            return Ok(());
+        }
+    }
+    Err(problem)
 }
 
 /// The processes of a service, each held by a handle, so that its id stays its own.
@@ -399,6 +460,24 @@ fn runs_below(all: &[Process], pid: u32, folder: &str) -> bool {
     false
 }
 
+/// Ends orphans of these programs, and of what an earlier version made under their names.
+pub(crate) async fn end_orphans_of_each_version<H: Host>(
+    run: &mut Run<H>,
+    programs: &[String],
+) -> Result<u32> {
+    let mut all = programs.to_vec();
+    for entry in &run.inventory.entries {
+        if let Made::File { path, .. } = &entry.made
+            && programs
+                .iter()
+                .any(|it| same(file_name(it), file_name(path)))
+        {
+            all.push(path.clone());
+        }
+    }
+    end_orphans(run, &all).await
+}
+
 /// Ends orphans: processes of these programs that are in no running service's tree.
 pub(crate) async fn end_orphans<H: Host>(run: &mut Run<H>, programs: &[String]) -> Result<u32> {
     let services = list(&mut run.host).await?;
@@ -422,12 +501,10 @@ pub(crate) async fn end_orphans<H: Host>(run: &mut Run<H>, programs: &[String]) 
             next.extend(children(&all, key(process)));
         }
     }
-    let orphans: Vec<ProcessKey> = all
-        .iter()
-        .filter(|process| !owned.contains(&process.pid))
-        .filter(|process| programs.iter().any(|program| same(program, &process.path)))
-        .map(key)
-        .collect();
+    let of_these = |process: &&Process| {
+        !owned.contains(&process.pid) && programs.iter().any(|it| same(it, &process.path))
+    };
+    let orphans: Vec<ProcessKey> = all.iter().filter(of_these).map(key).collect();
     end(run, &orphans).await
 }
 
@@ -512,17 +589,34 @@ pub(crate) async fn until_running<H: Host>(
     }
 }
 
+/// Waits until a service that stops has stopped; false if it does not stop.
+async fn stops<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    let wait = run.host.wait(format!("{name}_stops"), AGAIN_MS).await?;
+    let mut stops = false;
+    while let Some(ServiceState::StopPending) =
+        status(&mut run.host, name).await?.map(|it| it.state)
+    {
+        stops = true;
+        if !run.host.again(&wait, 250).await? {
+            let said = format!("{name} does not stop");
+            return Err(Problem::new(FailureCode::ServiceStopTimeout, said));
+        }
+    }
+    Ok(stops)
+}
+
 /// Starts a service and waits until it runs, which says nothing about its health.
 pub(crate) async fn start<H: Host>(run: &mut Run<H>, name: &str, limit_ms: u64) -> Result<()> {
     run.stopped.retain(|stopped| !same(stopped, name));
-    let mut retried = false;
+    let (mut retried, mut waited) = (false, false);
     loop {
         let error = match run.host.ask(ServiceStart { name: name.into() }).await {
             Ok(()) => break,
             Err(error) => error,
         };
         match error.number() {
-            // It runs or starts already.
+            // It still stops, runs, or starts already.
+            1056 if !waited && stops(run, name).await? => waited = true,
             1056 => break,
             // containerd reconnects its shims before it reports for service (containerd#3659).
             1053 if !retried => retried = true,

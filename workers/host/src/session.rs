@@ -50,19 +50,27 @@ impl<H: Host> Session<H> {
     }
 
     /// One operation.
-    pub(crate) async fn ask<A: Ask>(&mut self, ask: A) -> std::result::Result<A::Answer, WinError> {
+    pub(crate) fn ask<A: Ask>(
+        &mut self,
+        ask: A,
+    ) -> impl Future<Output = std::result::Result<A::Answer, WinError>> + Send {
         let step = self.step(A::NAME, 0, ask.limit_ms());
-        self.ask_as(step, ask).await
+        self.ask_as(step, ask)
     }
 
-    async fn ask_as<A: Ask>(
+    /// What differs by the operation is done outside of its wait, which there is one of for each: every host is sent this
+    /// program.
+    fn ask_as<A: Ask>(
         &mut self,
         step: Step,
         ask: A,
-    ) -> std::result::Result<A::Answer, WinError> {
-        let answer = self.perform(step, ask.operation()).await?;
-        let name = answer.name();
-        A::answer(answer).ok_or_else(|| another_answer(A::NAME, name))
+    ) -> impl Future<Output = std::result::Result<A::Answer, WinError>> + Send {
+        let asked = self.perform(step, ask.operation());
+        async move {
+            let answer = asked.await?;
+            let name = answer.name();
+            A::answer(answer).ok_or_else(|| another_answer(A::NAME, name))
+        }
     }
 
     fn step(&self, doing: &str, since_ms: u64, limit_ms: u64) -> Step {

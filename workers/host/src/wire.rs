@@ -1,8 +1,9 @@
 //! Channel between the program and its caller: a document in, heartbeats and one framed answer out.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     io::{Read, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use dormer_profile::{
@@ -78,7 +79,7 @@ impl<W: Write> Output<W> {
     }
 
     fn lock(&self) -> MutexGuard<'_, W> {
-        self.to.lock().unwrap_or_else(PoisonError::into_inner)
+        self.to.locked()
     }
 
     /// Writes bytes as one piece. The reader may be gone: the work continues.
@@ -105,14 +106,11 @@ pub struct Watch {
 impl Watch {
     /// The present step and its number, which grows with each operation: equal numbers at two reads mean no progress.
     pub fn now(&self) -> (u64, Step) {
-        self.now
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.now.locked().clone()
     }
 
     fn begin(&self, step: &Step) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.locked();
         now.0 += 1;
         now.1 = step.clone();
     }

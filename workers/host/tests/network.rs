@@ -177,6 +177,24 @@ fn a_management_address_of_nobody_is_refused() {
 }
 
 #[test]
+fn a_plan_compares_nothing_with_a_stopped_hns() {
+    let mut host = converged();
+    host.kill("hns");
+    let answer = plan(&mut host, &network_section("v1"));
+    assert_converged(&answer);
+    for id in [
+        "hns_network:overlay",
+        "hns_endpoint:VIPEndpoint",
+        r"network_file:C:\k\kube-proxy.conf",
+    ] {
+        assert_eq!(detail(&answer, id), "hns does not run: not compared");
+    }
+    // An apply starts it, and compares.
+    assert_converged(&apply(&mut host, &network_section("v1")));
+    assert_as_asked(&mut host, &network_section("v1"));
+}
+
+#[test]
 fn a_host_without_hns_says_so() {
     let mut host = SimulatedHost::new();
     let answer = apply(&mut host, &of(vec![bridge("192.168.255.0/30")]));

@@ -97,6 +97,15 @@ fn converged() -> SimulatedHost {
 }
 
 #[test]
+fn a_removal_ends_though_a_service_of_others_needs_one_that_it_removed() {
+    let mut host = converged();
+    foreign_service(&mut host, "audit", &["agent"]);
+    assert_converged(&remove(&mut host));
+    // It cannot run without the other one, and no later call tries.
+    assert_converged(&remove(&mut host));
+}
+
+#[test]
 fn a_deletion_that_did_nothing_fails_the_removal_by_the_things_name() {
     assert_converged(&remove(&mut converged()));
     let sha256 = sha256_hex(ROOT);

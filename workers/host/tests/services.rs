@@ -1,6 +1,9 @@
 //! Services: stopped with all that belongs to them, started again, configured as Windows keeps it.
 
-use dormer_host::ops::{Restarts, ServiceSettings, ServiceState, Start, Value};
+use dormer_host::ops::{
+    Ask as _, Host as _, Request, Restarts, Security, ServiceFailure, ServiceSettings,
+    ServiceState, Start, Step, Value,
+};
 use dormer_host_sim::{Behaviour, SimulatedHost};
 use dormer_profile::{
     answer::{FailureCode, ItemState},
@@ -8,10 +11,12 @@ use dormer_profile::{
 };
 
 use crate::harness::{
-    apply, assert_as_asked, assert_converged, code, deaf, detail, file, file_for, foreign_service,
-    node, of, plan, service, state,
+    apply, assert_as_asked, assert_converged, code, deaf, detail, file, file_for, folder,
+    foreign_service, node, of, plan, service, state,
 };
 
+/// Where a call notes the services that it stopped.
+const STOPPED: &str = r"C:\Windows\dormer\state\stopped.json";
 const CONTAINERD: &str = r"C:\k\v1\containerd.exe";
 
 fn running(host: &SimulatedHost, name: &str) -> bool {
@@ -125,6 +130,254 @@ fn an_orphan_is_ended_before_a_start() {
         programs.contains(&stranger.to_owned()),
         "only those of our own folders"
     );
+}
+
+/// A person may run a tool of one version while the folder of another is replaced.
+#[test]
+fn what_runs_below_a_folder_that_is_put_aside_is_ended_and_its_namesake_is_not() {
+    let mut host = SimulatedHost::new();
+    let (old, new) = (r"C:\k\v1\crictl.exe", r"C:\k\v2\crictl.exe");
+    let document = of(vec![
+        folder(r"C:\k\v1"),
+        folder(r"C:\k\v2"),
+        file(old, "MZ"),
+        file(new, "MZ"),
+    ]);
+    assert_converged(&apply(&mut host, &document));
+    host.spawn(old);
+    host.spawn(new);
+    let found = host.security(r"C:\k\v1").expect("rights");
+    let theirs = Security {
+        owner: "S-1-5-21-1-2-3-1001".into(),
+        ..found
+    };
+    host.set_security(r"C:\k\v1", theirs);
+    assert_converged(&apply(&mut host, &document));
+    host.pass(1_000);
+    let programs = host.programs();
+    let left: Vec<&String> = programs
+        .iter()
+        .filter(|path| path.ends_with("crictl.exe"))
+        .collect();
+    assert_eq!(left, [&new.to_lowercase()]);
+}
+
+#[test]
+fn an_orphan_of_the_version_before_is_ended_before_a_start() {
+    let mut host = converged();
+    // Its wrapper died, so Windows takes the service for stopped, and the port is held.
+    host.kill("kubelet");
+    host.pass(1_000);
+    host.spawn(r"C:\k\v1\kubelet.exe");
+    let of_others = r"c:\tools\v1\kubelet.exe";
+    host.spawn(of_others);
+    assert_converged(&apply(&mut host, &node("v2")));
+    host.pass(1_000);
+    let programs = host.programs();
+    let kubelets: Vec<&String> = programs
+        .iter()
+        .filter(|path| path.ends_with(r"\kubelet.exe"))
+        .collect();
+    assert_eq!(kubelets.len(), 2, "{kubelets:?}");
+    for left in [of_others, r"c:\k\v2\kubelet.exe"] {
+        assert!(programs.iter().any(|path| path == left), "{programs:?}");
+    }
+}
+
+/// Sets the failure actions of a service, as another process would.
+fn set_failure(host: &mut SimulatedHost, name: &str, actions: &Restarts) {
+    let set = ServiceFailure {
+        name: name.into(),
+        actions: actions.clone(),
+    };
+    let request = Request {
+        step: Step::default(),
+        operation: set.operation(),
+    };
+    dormer_host::block_on(host.perform(request)).expect("they are set");
+}
+
+/// Actions of which some are no restarts.
+fn reboots() -> Restarts {
+    Restarts {
+        reset_seconds: 60,
+        delays_ms: vec![1_000],
+        other: true,
+    }
+}
+
+#[test]
+fn a_service_whose_end_by_force_reboots_the_host_is_not_ended_so() {
+    let mut host = converged();
+    host.behave("agent.exe", deaf());
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    set_failure(&mut host, "agent", &reboots());
+    let process = host.process_of("agent");
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    let failure = answer.failure.as_ref().expect("a failure");
+    assert_eq!(failure.code, FailureCode::ServiceStopTimeout);
+    // Nothing starts it, and nothing says that it does not run: it does not stop.
+    assert_eq!(detail(&answer, "service:agent"), "agent does not stop");
+    assert!(
+        failure.message.contains("agent does not end") && failure.message.contains("reboot"),
+        "{}",
+        failure.message
+    );
+    assert_eq!(host.process_of("agent"), process);
+    let kept = host.service("agent").and_then(|config| config.failure);
+    assert_eq!(kept, Some(reboots()));
+    // Once it has ended, the next call starts it again.
+    set_failure(&mut host, "agent", &Restarts::default());
+    host.kill("agent");
+    assert_converged(&apply(&mut host, &changed));
+    assert!(running(&host, "agent"));
+    // One of ours gets the actions of its item.
+    let mut host = SimulatedHost::new();
+    host.behave("kubelet.exe", deaf());
+    assert_converged(&apply(&mut host, &node("v1")));
+    set_failure(&mut host, "kubelet", &reboots());
+    assert_converged(&apply(&mut host, &changed));
+    assert_as_asked(&mut host, &changed);
+}
+
+/// Windows does not say that it has no actions: one of them may reboot the host.
+#[test]
+fn a_service_whose_failure_actions_are_not_returned_is_not_ended_by_force() {
+    let mut host = converged();
+    host.behave("agent.exe", deaf());
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    host.hide_failure_actions("agent");
+    let process = host.process_of("agent");
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_eq!(code(&answer), Some(FailureCode::ServiceStopTimeout));
+    assert_eq!(host.process_of("agent"), process);
+    // One of ours is ended by force.
+    let mut host = SimulatedHost::new();
+    host.behave("kubelet.exe", deaf());
+    assert_converged(&apply(&mut host, &node("v1")));
+    host.hide_failure_actions("kubelet");
+    assert_converged(&apply(&mut host, &changed));
+}
+
+/// A renewal's document has no services, so no item sets the actions of kubelet again.
+#[test]
+fn a_renewal_that_ends_kubelet_by_force_leaves_its_restarts() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    host.behave("kubelet.exe", deaf());
+    assert_converged(&apply(&mut host, &node("v1")));
+    set_failure(&mut host, "kubelet", &reboots());
+    let renewed = of(vec![file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"])]);
+    let call = crate::harness::call(Mode::Renew, 1);
+    assert_converged(&crate::harness::ask(&mut host, call, Some(&renewed)));
+    let kept = host.service("kubelet").and_then(|config| config.failure);
+    let restarts = Restarts {
+        other: false,
+        ..reboots()
+    };
+    assert_eq!(kept, Some(restarts));
+    host.kill("kubelet");
+    host.pass(5_000);
+    assert!(running(&host, "kubelet"));
+    // The next whole document sets what its item says.
+    let mut document = node("v1");
+    document.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_converged(&apply(&mut host, &document));
+    let kept = host.service("kubelet").and_then(|config| config.failure);
+    assert_eq!(kept.map(|it| it.delays_ms), Some(vec![5_000]));
+}
+
+#[test]
+fn a_service_that_still_stops_is_started_when_it_has_stopped() {
+    let mut host = converged();
+    let slow = Behaviour {
+        stop_ms: 70_000,
+        ..Behaviour::default()
+    };
+    host.behave("agent.exe", slow);
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    set_failure(&mut host, "agent", &reboots());
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_eq!(code(&answer), Some(FailureCode::ServiceStopTimeout));
+    assert!(running(&host, "agent"), "{answer:#?}");
+    assert_eq!(detail(&answer, "service:agent"), "");
+}
+
+#[test]
+fn a_note_that_cannot_be_written_does_not_hide_why_a_service_does_not_start() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    let refuses = Behaviour {
+        refuses_start: vec![1053; 9],
+        ..Behaviour::default()
+    };
+    host.behave("agent.exe", refuses);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    for _ in 0..2 {
+        let answer = apply(&mut host, &changed);
+        assert_eq!(code(&answer), Some(FailureCode::ServiceStartTimeout));
+        host.hold(STOPPED, None, false);
+    }
+}
+
+#[test]
+fn a_service_of_others_that_does_not_start_again_is_named_until_it_runs() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    let refuses = |times| Behaviour {
+        refuses_start: vec![1053; times],
+        ..Behaviour::default()
+    };
+    host.behave("agent.exe", refuses(9));
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    // The second call finds everything right but what the first one has stopped.
+    for call in ["first", "second"] {
+        let answer = apply(&mut host, &changed);
+        assert_eq!(state(&answer, "service:agent"), ItemState::Failed, "{call}");
+        let failure = answer.failure.expect("a failure");
+        assert_eq!(failure.code, FailureCode::ServiceStartTimeout, "{call}");
+        assert!(
+            failure.message.contains("(1053)") && failure.message.contains("service agent"),
+            "{}",
+            failure.message
+        );
+        assert!(failure.retry && running(&host, "kubelet"), "{call}");
+    }
+    host.behave("agent.exe", Behaviour::default());
+    assert_converged(&apply(&mut host, &changed));
+    assert!(running(&host, "agent"));
+}
+
+#[test]
+fn a_service_that_somebody_disabled_meanwhile_is_not_started_again() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    let refuses = Behaviour {
+        refuses_start: vec![193; 9],
+        ..Behaviour::default()
+    };
+    host.behave("agent.exe", refuses);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_eq!(
+        code(&apply(&mut host, &changed)),
+        Some(FailureCode::ServiceConfigFailed)
+    );
+    let disabled = ServiceSettings {
+        start: Some(Start::Disabled),
+        ..ServiceSettings::default()
+    };
+    host.configure("agent", &disabled);
+    assert_converged(&apply(&mut host, &changed));
+    assert!(!running(&host, "agent"));
 }
 
 #[test]

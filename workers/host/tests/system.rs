@@ -101,7 +101,7 @@ fn what_windows_does_only_after_a_reboot_asks_for_one() {
 
 #[test]
 fn a_feature_without_its_source_is_a_persons() {
-    for code_of in [0x800f_081f, 0x800f_0906, 0x800f_0907, 0x800f_0954] {
+    for code_of in [0x800f_081f, 0x800f_0907, 0x800f_0954] {
         let mut host = SimulatedHost::new();
         host.answer_feature(Err(code_of));
         let answer = apply(&mut host, &of(vec![feature("Containers")]));
@@ -112,6 +112,15 @@ fn a_feature_without_its_source_is_a_persons() {
             answer.items
         );
         assert_eq!(answer.reboot, Reboot::None);
+        let failure = answer.failure.expect("a failure");
+        assert!(!failure.retry, "{code_of:x}: trying again mends nothing");
+    }
+    // What another number says may pass: a download that an outage cut off, or too few resources.
+    for code_of in [0x800f_0906, 0x8007_05aa] {
+        let mut host = SimulatedHost::new();
+        host.answer_feature(Err(code_of));
+        let answer = apply(&mut host, &of(vec![feature("Containers")]));
+        assert!(answer.failure.is_some_and(|failure| failure.retry));
     }
 }
 
@@ -122,6 +131,7 @@ fn a_feature_is_asked_for_by_the_name_that_dism_knows() {
     assert_converged(&apply(&mut host, &of(vec![feature("Hyper-V")])));
     let answer = apply(&mut host, &of(vec![feature("Nonsense")]));
     assert!(detail(&answer, "feature:Nonsense").contains("no such feature"));
+    assert!(answer.failure.is_some_and(|failure| !failure.retry));
 }
 
 #[test]
@@ -172,6 +182,8 @@ fn a_member_of_a_domain_is_never_renamed() {
     assert_eq!(code(&answer), Some(FailureCode::HostnameFailed));
     assert!(detail(&answer, "hostname").contains("corp.example"));
     assert_eq!(answer.facts.hostname_pending, None);
+    let failure = answer.failure.expect("a failure");
+    assert!(!failure.retry, "only a person renames it");
 }
 
 #[test]
@@ -219,7 +231,7 @@ fn a_variable_for_services_waits_for_a_reboot_even_when_its_value_is_right() {
     assert_as_asked(&mut host, &document);
 }
 
-/// Who asked compares the lists of two boots: a shorter or another one goes on, the same one never ends.
+/// Who asked compares the lists of two boots: a shorter or another one continues, the same one never ends.
 #[test]
 fn what_is_owed_is_reported_by_name_after_each_boot() {
     let mut host = SimulatedHost::new();

@@ -2,6 +2,8 @@
 //! settings for kubelets. All of them are part of the version, so that a change reaches every node. Of a secret, only
 //! the revision number is part of the version.
 
+mod published;
+
 use crate::{
     ignition::KubeletFacts,
     kubelet_config::{KubeletConfig, RELEASES, reaching},
@@ -22,6 +24,9 @@ use serde_json::{Map, Value, json};
 
 /// Name of the secret with additional CAs in the built-in profiles.
 pub const TRUSTED_CA: &str = "trusted-ca";
+
+/// Part of a reading that is about the pool's layers, as sentences about it begin.
+const LAYERS: &str = "layers";
 
 /// The kubelet's configuration in the built-in profile for OpenShift.
 const KUBELET_CONFIG: &str = r"C:\k\kubelet.conf";
@@ -51,6 +56,9 @@ pub struct ClusterSnapshot {
     pub kubelet_configs: Result<Vec<KubeletConfig>, String>,
     /// Registries that are blocked, or whose certificates are not checked.
     pub registry_sources: Result<RegistrySources, String>,
+    /// Layers that the pool names, the lowest first. One that cannot be read makes all of them an error: a stack without one
+    /// of its layers is another configuration.
+    pub layers: Result<Vec<Layer>, String>,
 }
 
 impl Default for ClusterSnapshot {
@@ -65,6 +73,7 @@ impl Default for ClusterSnapshot {
             vxlan_port: Ok(None),
             kubelet_configs: Ok(Vec::new()),
             registry_sources: Ok(RegistrySources::default()),
+            layers: Ok(Vec::new()),
         }
     }
 }
@@ -82,8 +91,13 @@ pub struct ClusterConfig {
     vxlan_port: Option<u16>,
     kubelet_configs: Vec<KubeletConfig>,
     registry_sources: RegistrySources,
+    layers: Vec<Layer>,
+    /// Why the pool's latest layers are not in force: which one is wrong, and the mistake.
+    pub layers_refused: Option<String>,
     /// Parts that could not be read yet, a sentence each.
     pub unknown: Vec<String>,
+    /// Digest of settings that another process published without their secrets; empty: there are none.
+    published_digest: Option<String>,
 }
 
 impl ClusterConfig {
@@ -94,6 +108,8 @@ impl ClusterConfig {
     pub fn with(&self, snapshot: ClusterSnapshot, first: bool) -> (Self, Vec<String>) {
         let mut next = Self {
             unknown: Vec::new(),
+            layers_refused: snapshot.layers.as_ref().err().cloned(),
+            published_digest: None,
             ..self.clone()
         };
         let mut warnings = Vec::new();
@@ -143,17 +159,54 @@ impl ClusterConfig {
             Ok(sources) => next.registry_sources = sources,
             Err(why) => refuse("image registries", why),
         }
+        match snapshot.layers {
+            Ok(layers) => next.layers = layers,
+            Err(why) => refuse(LAYERS, why),
+        }
         warnings.extend(next.reaching().1);
         warnings.extend(next.registries().1);
         (next, warnings)
     }
 
-    /// Digest for a version. `None`: there are no settings.
+    /// Layers of the pool, the lowest first. They lie on top of those that dormer was started with.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The settings with the lowest `count` layers alone.
+    #[must_use]
+    pub fn with_lowest_layers(&self, count: usize) -> Self {
+        let mut fewer = self.clone();
+        fewer.layers.truncate(count);
+        fewer
+    }
+
+    /// The settings with the layers of `before`, because `why` forbids their own. The second value is the sentence about
+    /// that. `first`: there is no snapshot before, so that the layers are [`ClusterConfig::unknown`].
+    #[must_use]
+    pub fn with_layers_of(mut self, before: &Self, first: bool, why: String) -> (Self, String) {
+        let sentence = format!("{LAYERS}: {why}");
+        let mut unknown = before.unknown.iter();
+        if first || unknown.any(|known| known.starts_with(LAYERS)) {
+            self.unknown.push(sentence.clone());
+        }
+        self.layers.clone_from(&before.layers);
+        self.layers_refused = Some(why);
+        (self, sentence)
+    }
+
+    /// Digest for a version. `None`: there are no settings. The pool's layers are in the profile, and not here.
     #[must_use]
     pub fn digest(&self) -> Option<String> {
+        if let Some(known) = &self.published_digest {
+            return Some(known.clone()).filter(|it| !it.is_empty());
+        }
         let registry_sources = self.registry_sources.reaching();
         let plain = Self {
             unknown: Vec::new(),
+            layers: Vec::new(),
+            layers_refused: None,
             registry_sources: registry_sources.clone(),
             ..self.clone()
         };
@@ -178,7 +231,7 @@ impl ClusterConfig {
         reaching(&self.kubelet_configs, self.kubelet.settings.as_ref())
     }
 
-    /// What containerd is told of registries, and a sentence for each setting that it cannot be told.
+    /// What containerd's configuration says of registries, and a sentence for each setting that it cannot express.
     fn registries(&self) -> (Named<MirrorSpec>, Vec<String>) {
         let (mut found, mut said) = registries(&self.mirrors, &self.credentials);
         said.extend(self.registry_sources.add_to(&mut found));

@@ -192,7 +192,7 @@ pub struct Registry {
 pub struct DynamicPorts {
     /// First port.
     pub start: u16,
-    /// How many.
+    /// Number of ports.
     pub count: u16,
 }
 

@@ -1,5 +1,6 @@
 //! OpenShift's KubeletConfigs: which of their settings reach the kubelets of Windows nodes.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -46,7 +47,7 @@ pub(crate) const RELEASES: [(&str, &str); 3] = [
 ];
 
 /// An object `KubeletConfig` of the machine config pool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeletConfig {
     pub name: String,
     /// Its `spec.kubeletConfig`.

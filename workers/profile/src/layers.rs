@@ -3,6 +3,7 @@
 //! Objects merge by key, lists and scalars replace, `null` removes (RFC 7386). In a `json` file a value can have a
 //! condition (`{when: …, value: …}`): there a layer changes the value, and never the condition by accident.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::check::check;
@@ -15,7 +16,7 @@ use crate::yaml::{self, YamlError};
 pub const LAYER_BYTES_MAX: usize = 1 << 20;
 
 /// Layer as a person wrote it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Origin, for messages.
     pub name: String,

@@ -9,7 +9,7 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 use zeroize::Zeroizing;
@@ -20,7 +20,7 @@ const DOCKER_HUB: &str = "docker.io";
 pub const MIRRORED_MAX: usize = 1_000;
 
 /// Entry of an ImageDigestMirrorSet or ImageTagMirrorSet.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mirrored {
     /// Source: a registry, or a path in one.
     pub source: String,
@@ -78,6 +78,21 @@ impl Credentials {
             }
         }
         Ok(read)
+    }
+
+    /// Registries, and paths in them, that have an entry.
+    pub(crate) fn locations(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
+    /// Entries for these locations, with nothing in place of each secret.
+    pub(crate) fn without_secrets(locations: Vec<String>) -> Self {
+        let known = locations.into_iter();
+        let known = known.map(|location| (location, Zeroizing::new(String::new())));
+        Self {
+            known: known.collect(),
+            ..Self::default()
+        }
     }
 
     /// Entry for a location (`registry:port/path`): the longest one that equals or contains it.

@@ -276,7 +276,7 @@ pub struct ImageSpec {
     pub archive: String,
     /// The service through which it is imported, as soon as that runs.
     pub service: String,
-    /// That service's pipe.
+    /// Named pipe of that service.
     pub pipe: String,
     /// Longest wait for its answer, in milliseconds.
     pub wait_ms: u64,

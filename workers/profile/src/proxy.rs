@@ -38,6 +38,11 @@ impl Proxy {
         )
     }
 
+    /// Revision of the object that has the password, if there is one.
+    pub(crate) fn revision(&self) -> Option<String> {
+        self.revision.clone()
+    }
+
     /// What a version is made of. The revision stands for the password.
     pub(crate) fn for_version(&self) -> Value {
         let (http, https, no) = self.shown();

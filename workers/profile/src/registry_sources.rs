@@ -5,14 +5,14 @@ use crate::{
     mirrors::{server, unfit},
     profile::{Mirror, MirrorSpec, Named},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The object that has them, for people.
 const OBJECT: &str = "images.config.openshift.io/cluster";
 
 /// OpenShift's lists of registries.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistrySources {
     /// Registries without TLS, or with a certificate that is not checked.
     pub insecure: Vec<String>,

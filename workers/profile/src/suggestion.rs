@@ -4,8 +4,12 @@
 /// that it is a part of.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let small = word.to_lowercase();
-    // A short word is near to everything.
-    let most = small.chars().count().div_ceil(3).min(3);
+    // A short word is near to everything: half of its letters are not enough.
+    let letters = small.chars().count();
+    let most = match letters {
+        ..=4 => 1,
+        _ => letters.div_ceil(3).min(3),
+    };
     let mut best: Option<(usize, &str)> = None;
     let mut within = Vec::new();
     for one in known {
@@ -14,7 +18,7 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<
         if apart <= most && best.is_none_or(|(least, _)| apart < least) {
             best = Some((apart, one));
         }
-        if small.chars().count() >= PART_MIN && other.contains(&small) {
+        if letters >= PART_MIN && other.contains(&small) {
             within.push(one);
         }
     }
@@ -39,7 +43,14 @@ mod tests {
 
     #[test]
     fn a_mistyped_word_gets_the_near_one_and_a_strange_one_none() {
-        let words = ["machines", "runs", "rollouts", "windows", "win-b-9nhgg"];
+        let words = [
+            "machines",
+            "runs",
+            "rollouts",
+            "windows",
+            "win-b-9nhgg",
+            "pool",
+        ];
         for (word, expected) in [
             ("machinse", Some("machines")),
             ("Rollouts", Some("rollouts")),
@@ -47,6 +58,8 @@ mod tests {
             ("9nhgg", Some("win-b-9nhgg")),
             ("rnus", Some("runs")),
             ("nope", None),
+            ("fooo", None),
+            ("posl", Some("pool")),
             ("", None),
         ] {
             assert_eq!(near(word, words), expected, "{word}");

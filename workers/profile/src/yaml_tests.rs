@@ -11,9 +11,9 @@ use serde_json::json;
 use super::*;
 use crate::{ignition::kubelet_facts, layers::Layer, payload::Manifest, values::Values};
 
-/// A document that expands takes minutes and gigabytes; a refusal takes some tenths of a second, and more on a busy
-/// machine.
-const REFUSED_WITHIN: Duration = Duration::from_secs(5);
+/// A document that expands takes minutes and gigabytes; a refusal takes some tenths of a second, and took five seconds
+/// beside three builds.
+const REFUSED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -30,12 +30,12 @@ struct Settings {
 #[serde(default, deny_unknown_fields)]
 struct Rule {
     port: u16,
-    kind: Kind,
+    kind: Protocol,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum Protocol {
     #[default]
     Tcp,
     Udp,
@@ -133,7 +133,7 @@ fn a_few_aliases_are_taken() {
     let read: Settings = from_str(text).expect("settings");
     let web = || Rule {
         port: 80,
-        kind: Kind::Tcp,
+        kind: Protocol::Tcp,
     };
     assert_eq!(read.more, Some(web()));
     assert_eq!(read.rules["b"], web());
@@ -141,7 +141,7 @@ fn a_few_aliases_are_taken() {
         read.rules["c"],
         Rule {
             port: 80,
-            kind: Kind::Udp
+            kind: Protocol::Udp
         }
     );
 }

@@ -1,10 +1,11 @@
-//! The PowerShell of the user data, read by a grammar and our rules: no Windows is needed to find most mistakes.
+//! The PowerShell of the user data and of the chart, read by a grammar and our rules: no Windows is needed to find most
+//! mistakes.
 
 mod rules;
 mod script;
 
 use dormer_profile::userdata::user_data;
-use rules::{RULES, check};
+use rules::{COMMANDS_OF_THE_CHART, RULES, check, commands_beside};
 use script::{Finding, Script};
 
 fn findings_text(findings: &[Finding]) -> String {
@@ -25,6 +26,59 @@ fn text() -> String {
 fn user_data_keeps_the_rules() {
     let findings = check(&Script::parse(&text(), &[]));
     assert!(findings.is_empty(), "{}", findings_text(&findings));
+}
+
+const FLANNEL: &str = include_str!("../../../deploy/chart/files/windows-network/flannel.ps1");
+const KUBE_PROXY: &str = include_str!("../../../deploy/chart/files/windows-network/kube-proxy.ps1");
+
+/// As [`check`], with two differences: the chart's scripts call further commands, and do without the prelude. Strict mode
+/// would end them where a program's answer lacks a field, and their output goes to the log of a pod.
+fn check_of_the_chart(script: &Script<'_>) -> Vec<Finding> {
+    let differs = ["commands", "prelude"];
+    let rules = RULES.iter().filter(|(name, _)| !differs.contains(name));
+    let found = rules.flat_map(|(_, rule)| rule(script));
+    found
+        .chain(commands_beside(script, &COMMANDS_OF_THE_CHART))
+        .collect()
+}
+
+#[test]
+fn the_charts_scripts_keep_the_rules() {
+    for text in [FLANNEL, KUBE_PROXY] {
+        let findings = check_of_the_chart(&Script::parse(text, &[]));
+        assert!(findings.is_empty(), "{}", findings_text(&findings));
+    }
+}
+
+#[test]
+fn mistakes_in_the_charts_scripts_are_found() {
+    for (text, right, wrong, rule) in [
+        (KUBE_PROXY, "Get-HnsNetwork", "Get-HnsNetwrk", "commands"),
+        (FLANNEL, "-ne $text) {", "-ne $text) {(", "syntax"),
+        (
+            KUBE_PROXY,
+            "(-not $network)",
+            "(-not $netwrok)",
+            "variables",
+        ),
+        (KUBE_PROXY, "of ${subnet}:", "of ${subnot}:", "variables"),
+        (FLANNEL, "exit $LASTEXITCODE", "", "native calls"),
+        (KUBE_PROXY, "catch { $null }", "catch { }", "empty catches"),
+        (FLANNEL, "-Encoding ascii", "-Encoding utf8", "parameters"),
+        (
+            FLANNEL,
+            "Test-Path -LiteralPath",
+            "Test-Path -Path",
+            "parameters",
+        ),
+        (KUBE_PROXY, "| Out-Null", "> $null", "redirections"),
+    ] {
+        assert!(text.contains(right), "the script no longer says `{right}`");
+        let mistaken = text.replacen(right, wrong, 1);
+        let findings = check_of_the_chart(&Script::parse(&mistaken, &[]));
+        let found = findings.iter().any(|found| found.rule == rule);
+        assert!(found, "{wrong}: {}", findings_text(&findings));
+    }
 }
 
 /// Mistakes that people make in Windows PowerShell, each with the rule that must find it: a text of the user data, what

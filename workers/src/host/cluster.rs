@@ -83,7 +83,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Reads the host key that is pinned on the Machine, if there is one.
     ///
     /// # Errors
-    /// `MachineGone`, `NotItsAddress`, `NoAddress`: there is no such Machine, this is not its host's address, or the order
+    /// `MachineGone`, `MachineNotWindows`: there is no such Machine, or it is no Windows machine.
+    /// `NotItsAddress`, `NoAddress`: this is not its host's address, or the order
     /// names none. Nothing may be sent there.
     fn pinned(
         &self,
@@ -95,6 +96,8 @@ pub trait Cluster: Send + Sync + 'static {
         machine: &MachineRef,
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Whether the machine is a BYOH host that is being removed, so that no dormer comes back to it.
+    fn leaves(&self, machine: &MachineRef) -> impl Future<Output = Result<bool, Failure>> + Send;
     /// Reads the machine's state from Machine, Node and pods.
     fn machine_in_cluster(
         &self,

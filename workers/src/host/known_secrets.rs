@@ -2,8 +2,8 @@
 
 use super::scrub::{SCRUBBED_BYTES_MAX, Scrub, clean};
 use dormer_profile::document::Document;
-use dormer_proto::{machine::Outcome, message::Failure};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use dormer_proto::{lock::Locked as _, machine::Outcome, message::Failure};
+use std::sync::{Mutex, MutexGuard};
 
 /// Secrets and pieces of documents that are known at once; beyond it those of before are forgotten. The documents of
 /// one version differ by a few lines, so these are the documents of a dozen versions.
@@ -28,7 +28,7 @@ struct Pieces {
 
 impl KnownSecrets {
     fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pieces.locked()
     }
 
     /// A key or a token, which is a secret wherever it appears.

@@ -4,6 +4,7 @@ mod call;
 pub mod cluster;
 mod facts;
 mod known_secrets;
+mod leave;
 mod plan;
 mod platform;
 mod prepare;
@@ -355,7 +356,8 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(Outcome::RebootAsked)
     }
 
-    /// Tears the host down. The program records what it created, so one call removes both sections.
+    /// Tears the host down. The program records what it created, so one call removes both sections. Where the host leaves
+    /// for good, the program goes last.
     async fn tear_down(&self, on: HostAttempt<'_>) -> Result<Outcome, Failure> {
         let session = self.session(on.host).await?;
         on.progress.step("remove", 0, "");
@@ -366,6 +368,10 @@ impl<C: Cluster> HostExecutor<C> {
         };
         self.ask(on, &session, asked).await?;
         self.sent.forget(on.host);
+        if self.cluster.leaves(&on.host.machine).await? {
+            let taken = self.take_program_away(&session).await;
+            taken.map_err(|error| self.failed(on.host, error))?;
+        }
         Ok(Outcome::TornDown)
     }
 }

@@ -24,18 +24,18 @@ pub struct HostProgram {
 /// Error of a file that is to be `dormer-host.exe`.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the host program {0} cannot be read: {1}")]
     Unread(PathBuf, std::io::Error),
     /// It is larger than any such program.
     #[error("the host program has {0} bytes, at most {BYTES_MAX} are taken")]
     TooLarge(u64),
-    /// It is no Windows program.
+    /// The file is no Windows program.
     #[error(
         "the host program is no Windows program: it has no PE header; give the dormer-host.exe of this release"
     )]
     NotPe,
-    /// It is one for another processor.
+    /// The program is for another processor.
     #[error(
         "the host program is for machine type 0x{0:04x}, not for x86-64 (0x8664): Windows nodes are x86-64; give the \
          dormer-host.exe of this release"

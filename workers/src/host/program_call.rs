@@ -1,5 +1,5 @@
-//! One call of the native program on a host: the program sent if it is not there, a document on its standard input, signs
-//! of life and a framed answer back.
+//! One call of the native program on a host: the program sent if it is not there, a document on its standard input,
+//! heartbeats and a framed answer back.
 
 use super::{
     HostExecutor,
@@ -86,7 +86,7 @@ enum ProgramSent {
 
 impl<C: Cluster> HostExecutor<C> {
     /// One call of the program, which is sent first if it is not there. Where it is gone although it was there, it is sent
-    /// once more before a virus scanner is blamed.
+    /// again before a virus scanner is blamed.
     pub(super) async fn ask(
         &self,
         on: HostAttempt<'_>,

@@ -56,7 +56,7 @@ pub(super) fn show_failure(
     let step = on.progress.step_name();
     let (name, line) = if UPLOADS.contains(&step.as_str()) {
         (step, format!("sftp {user}@{address}"))
-    } else if CONNECTION.contains(&failure.code.as_str()) && !on.progress.has_run() {
+    } else if CONNECTION.contains(&failure.code.as_str()) && !on.progress.has_run_a_command() {
         ("connect".to_owned(), format!("ssh {user}@{address}"))
     } else {
         return;
@@ -100,7 +100,7 @@ impl RunningCommand {
             left_out: 0,
             tail: String::new(),
         };
-        command.number = on.progress.runs(&command);
+        command.number = on.progress.command_began(&command);
         Self {
             command: Some(command),
             progress: on.progress.clone(),
@@ -134,7 +134,7 @@ impl Drop for RunningCommand {
         if let Some(mut command) = self.command.take() {
             let now = (self.now_ms)().max(0).cast_unsigned();
             command.took_ms = now.saturating_sub(command.at.0);
-            self.progress.ran(command);
+            self.progress.command_ended(command);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Files that this worker has uploaded, by host, so that a broken connection does not cost another check.
 
-use dormer_proto::machine::HostRef;
+use dormer_proto::{lock::Locked as _, machine::HostRef};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// Most hosts remembered. Beyond that all are forgotten, which costs one check each.
@@ -18,7 +18,7 @@ pub(super) struct SentFiles {
 
 impl SentFiles {
     fn hosts(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hosts.locked()
     }
 
     /// Whether this file was put there.

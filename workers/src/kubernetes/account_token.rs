@@ -5,7 +5,7 @@
 
 use super::{
     KubernetesExecutor,
-    join::{self, CREDENTIALS, Handed},
+    join::{self, CREDENTIALS, TokenSecret},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_proto::message::Failure;
@@ -58,7 +58,7 @@ pub(super) fn may_hold(user: &str, groups: &[&str]) -> bool {
 
 impl KubernetesExecutor {
     /// Token for the machine of a Secret: the one that is there while it lasts, else a new one.
-    pub(super) async fn account_token(&self, secret: &Secret) -> Result<Handed, Failure> {
+    pub(super) async fn account_token(&self, secret: &Secret) -> Result<TokenSecret, Failure> {
         let now = Timestamp::now();
         let mut known = credentials(secret);
         known.retain(|one| one.until + LATE > now);
@@ -73,7 +73,7 @@ impl KubernetesExecutor {
             }
         };
         let surplus = known.len().saturating_sub(KEPT_MAX);
-        Ok(Handed {
+        Ok(TokenSecret {
             token,
             credentials: Some(written(&known[surplus..])),
         })

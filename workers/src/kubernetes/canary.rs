@@ -6,8 +6,9 @@
 //! go with the Node.
 
 use super::{
-    KubernetesExecutor,
+    ANSWER_MAX, KubernetesExecutor,
     api::{call, call_if_there},
+    error::failure,
     keys,
     verify::{Checked, checked, failed, not_checked},
 };
@@ -15,21 +16,28 @@ use dormer_proto::{
     checks::{CheckName, NodeCheck},
     message::Failure,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, Service};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, Node, Pod, Service},
+    apimachinery::pkg::apis::meta::v1::Status,
+};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{AttachParams, DeleteParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::fmt::Debug;
+use tokio::time::timeout;
 
+/// Prints its version and ends. Kubernetes' own tests run this program by this path, also on Windows (kubernetes v1.36
+/// `test/e2e/network/netpol/kubemanager.go`).
+const COMMAND: [&str; 2] = ["/agnhost", "--version"];
 /// Port on which the canary answers.
 const PORT: u16 = 8_080;
 /// How long an attempt to connect lasts; the kubelet repeats it.
 const CONNECT: &str = "--timeout=5s";
 /// On the peer: UID of the canary that it reaches for.
-const REACHES: &str = "dormer.io/reaches";
+const PEER_OF: &str = "dormer.io/reaches";
 /// The canary's containers: one answers, and each of the others makes one attempt until it succeeds.
 const ANSWERS: &str = "answers";
 const SERVICE_IP: &str = "service-ip";
@@ -78,10 +86,14 @@ impl KubernetesExecutor {
 
     async fn pass(&self, of: &Canary<'_>) -> Result<Vec<NodeCheck>, Failure> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), of.namespace);
-        let (name, peer_name) = (of.name(), of.peer_name());
+        let name = of.name();
+        let peer_name = of.peer_name();
         let Some(pod) = find(&api, of.namespace, &name).await? else {
             create(&api, of.namespace, of.pod()).await?;
-            let made = format!("Pod {}/{name} was just made", of.namespace);
+            let made = format!(
+                "Pod {}/{name} was created; its result is not there yet",
+                of.namespace
+            );
             return Ok(vec![checked(CheckName::Canary, failed(made))]);
         };
         let services: Api<Service> = Api::namespaced(self.client.clone(), of.namespace);
@@ -102,10 +114,11 @@ impl KubernetesExecutor {
         // Here a pod runs: a log that cannot be read is no reason to pass.
         let log = log.or_else(|(_, why)| failed(why));
         checks.push(checked(CheckName::Logs, log));
+        checks.push(checked(CheckName::Exec, exec(&api, &pod).await));
         let Some(service) = service else {
             create(&services, of.namespace, of.service()).await?;
             let made = format!(
-                "Service {}/{} was just made",
+                "Service {}/{} was created; its result is not there yet",
                 of.namespace,
                 of.service_name()
             );
@@ -131,7 +144,10 @@ impl KubernetesExecutor {
             },
             None => {
                 create(&api, of.namespace, of.peer(&pod, &target)).await?;
-                Some(format!("Pod {}/{peer_name} was just made", of.namespace))
+                Some(format!(
+                    "Pod {}/{peer_name} was created; its result is not there yet",
+                    of.namespace
+                ))
             }
         };
         for (check, container) in [
@@ -152,6 +168,53 @@ impl KubernetesExecutor {
             }
         }
         Ok(checks)
+    }
+}
+
+/// Has the kubelet run a command in the canary, as `kubectl exec` does.
+async fn exec(api: &Api<Pod>, pod: &Pod) -> Checked {
+    let name = pod.name_any();
+    let what = format!(
+        "a command in Pod {}/{name}",
+        pod.namespace().unwrap_or_default()
+    );
+    let params = AttachParams::default().container(ANSWERS).stderr(false);
+    let run = async {
+        let mut command = api.exec(&name, COMMAND, &params).await?;
+        let status = command.take_status();
+        // What it prints has to be read, or the command never ends.
+        if let Some(mut printed) = command.stdout() {
+            drop(tokio::io::copy(&mut printed, &mut tokio::io::sink()).await);
+        }
+        Ok(match status {
+            Some(status) => status.await,
+            None => None,
+        })
+    };
+    match timeout(ANSWER_MAX, run).await {
+        Ok(ended) => exec_answer(&what, ended),
+        Err(_) => failed(format!(
+            "the API server does not answer with the end of {what} in {} s",
+            ANSWER_MAX.as_secs()
+        )),
+    }
+}
+
+/// The end of a command, or the refusal to run one. Code 403 is the API server's for two causes: an installation of an
+/// earlier dormer lacks the right, or an admission policy forbids commands in pods. The finding has the API server's text,
+/// which says which.
+pub(super) fn exec_answer(what: &str, ended: Result<Option<Status>, kube::Error>) -> Checked {
+    match ended {
+        Ok(Some(ended)) if ended.status.as_deref() == Some("Success") => Ok(what.to_owned()),
+        Ok(Some(ended)) => failed(format!(
+            "{what} fails: {}",
+            ended.message.unwrap_or_default()
+        )),
+        Ok(None) => failed(format!("{what} ends without a result")),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            not_checked(failure("exec", what, &kube::Error::Api(status)).message)
+        }
+        Err(error) => failed(failure("exec", what, &error).message),
     }
 }
 
@@ -275,7 +338,7 @@ impl Canary<'_> {
             container
         };
         let mut metadata = self.metadata(&self.peer_name());
-        metadata["annotations"] = json!({REACHES: reaches(canary, node)});
+        metadata["annotations"] = json!({PEER_OF: reaches(canary, node)});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {
                 "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -352,7 +415,7 @@ impl Canary<'_> {
     }
 
     fn peer_outdated(&self, peer: &Pod, canary: &Pod, node: &str) -> Option<String> {
-        match peer.annotations().get(REACHES) == Some(&reaches(canary, node)) {
+        match peer.annotations().get(PEER_OF) == Some(&reaches(canary, node)) {
             true => self.pod_outdated(peer),
             false => Some("it reaches for an earlier canary".to_owned()),
         }

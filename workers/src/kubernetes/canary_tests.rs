@@ -260,3 +260,28 @@ fn a_node_port_is_an_address_of_the_node_with_the_port_of_its_service() {
         Some("10.0.0.7:30080")
     );
 }
+
+#[test]
+fn a_command_counts_only_if_it_ended_well_and_a_missing_right_says_nothing_of_the_node() {
+    let ended = |status: Value| exec_answer("a command in Pod a/b", Ok(Some(read(status))));
+    assert!(ended(json!({"status": "Success"})).is_ok());
+    let failed = [
+        ended(json!({"status": "Failure", "message": "exit code: 1"})),
+        exec_answer("a command in Pod a/b", Ok(None)),
+        refused_exec(500),
+    ];
+    for found in failed {
+        assert_eq!(found.expect_err("it failed").0, CheckResult::Failed);
+    }
+    let (result, why) = refused_exec(403).expect_err("it was not run");
+    assert_eq!(result, CheckResult::NotChecked);
+    assert!(why.contains("may not exec a command in Pod a/b"), "{why}");
+}
+
+fn refused_exec(code: u16) -> Checked {
+    let status = kube::core::Status::failure("refused", "Reason").with_code(code);
+    exec_answer(
+        "a command in Pod a/b",
+        Err(kube::Error::Api(Box::new(status))),
+    )
+}

@@ -1,10 +1,12 @@
 //! Other changes of the cluster: its upgrade, the MachineConfigPool of its Linux workers, and health checks that would
 //! delete a Machine during an upgrade in place. Grants within the limit wait until they end.
 
+pub(crate) use super::cluster_config::WORKER_POOL;
 use super::{
-    cluster_config::{MACHINE_CONFIG_GROUP, WORKER_POOL},
+    cluster_config::MACHINE_CONFIG_GROUP,
     keys,
     operators::{CALL_MAX, refused, slow},
+    watched::Watched,
 };
 use crate::source::OS;
 use dormer_proto::machine::MachineApi;
@@ -91,6 +93,28 @@ pub async fn check(
         health_check,
         unread,
     }
+}
+
+/// What such a read is made of, to be watched. The MachineConfigPool is one of the cluster's settings, too.
+pub(crate) fn watched(
+    client: &Client,
+    machines: Option<&str>,
+    cluster: Option<(MachineApi, Option<&str>)>,
+) -> Vec<Watched> {
+    let kind = |group: &str, version: &str, kind: &str| {
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    };
+    let check = |api: MachineApi, namespace: Option<&str>| {
+        let check = kind(api.group(), api.version(), "MachineHealthCheck");
+        Watched::new(client, &check, namespace)
+    };
+    let version = kind("config.openshift.io", "v1", "ClusterVersion");
+    let mut all = vec![
+        Watched::new(client, &version, None).named("version"),
+        check(MachineApi::OpenShift, machines),
+    ];
+    all.extend(cluster.map(|(api, namespace)| check(api, namespace)));
+    all
 }
 
 /// The condition of this type, if it is True.

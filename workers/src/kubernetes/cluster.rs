@@ -5,16 +5,18 @@ use super::{
     api::{call, call_if_there, mark_of, patch, what},
     error::NOT_FOUND,
     fence::is_ready,
+    guard::leaves_for_good,
     keys,
 };
 use crate::{
     host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     machine_names,
+    source::{is_windows, windows_label},
 };
 use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{
     id::Timestamp,
-    machine::{HostRef, MachineRef},
+    machine::{HostRef, MachineApi, MachineRef},
     message::Failure,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -154,6 +156,15 @@ impl Cluster for KubernetesExecutor {
         patch(&self.machine_api(machine), &object, &what, change)
             .await
             .map(drop)
+    }
+
+    async fn leaves(&self, machine: &MachineRef) -> Result<bool, Failure> {
+        // Machines of other kinds take their hosts along.
+        if machine.api != MachineApi::Host {
+            return Ok(false);
+        }
+        let object = self.machine(machine).await?;
+        Ok(object.is_some_and(|object| leaves_for_good(machine, &object)))
     }
 
     async fn machine_in_cluster(
@@ -390,8 +401,9 @@ fn stays(machine: &DynamicObject, node_name: &str) -> Result<(), Failure> {
     Err(Failure::lasting("NameChanged", message))
 }
 
-/// Whether the host of an order is that of the live Machine. An order may be older than the Machine's present address (a
-/// renewed lease of DHCP), or forged, and its documents hold secrets. With the address's fact the run orders anew.
+/// Whether the host of an order is that of the live Machine, and a Windows host. An order may be older than the Machine's
+/// present address (a renewed lease of DHCP), or forged, and its documents hold secrets. With the address's fact the run orders
+/// anew. The key for Windows hosts is offered to no other Machine.
 fn is_its_host(host: &HostRef, machine: Option<&DynamicObject>) -> Result<(), Failure> {
     let HostRef {
         machine: MachineRef { name, .. },
@@ -405,6 +417,13 @@ fn is_its_host(host: &HostRef, machine: Option<&DynamicObject>) -> Result<(), Fa
         );
         return Err(Failure::transient("MachineGone", message));
     };
+    if !is_windows(host.machine.api, &machine.metadata) {
+        let message = format!(
+            "the order names the host {address}, and its Machine {name} has no label {}: nothing was sent to it",
+            windows_label(host.machine.api)
+        );
+        return Err(Failure::transient("MachineNotWindows", message));
+    }
     let known = of_type(machine, "InternalIP");
     if known.contains(address) {
         return Ok(());

@@ -1,20 +1,25 @@
-//! Cluster settings for nodes: mirror sets and the pull secret, the proxy, further authorities, and the kubelet
-//! settings of the machine config. A kind that the cluster does not serve counts as empty, as on plain Kubernetes.
+//! Cluster settings for nodes: mirror sets and the pull secret, the proxy, further authorities, the kubelet settings of the
+//! machine config, and the layers that the pool names. A kind that the cluster does not serve counts as empty, as on plain
+//! Kubernetes.
 
 use super::{
     ANSWER_MAX,
     authorities::{certificates, pem_of},
     cluster::EXPORTER_TLS,
     error::{failure, is_gone, silent},
+    watched::Watched,
 };
+use crate::pool::{self, LAYER_KEY};
 use dormer_profile::{
     cluster_config::{ClusterSnapshot, Revision, TRUSTED_CA},
     ignition::{KubeletFacts, kubelet_facts},
     kubelet_config::KubeletConfig,
+    layers::Layer,
     mirrors::{Credentials, Mirrored},
     proxy::Proxy,
     registry_sources::RegistrySources,
 };
+use dormer_proto::{lock::Locked as _, pool::DEFAULT_POOL};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apimachinery::pkg::apis::meta::v1::LabelSelector,
@@ -27,7 +32,7 @@ use kube::{
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 use tokio::time::timeout;
 
@@ -37,6 +42,8 @@ const CONFIG_GROUP: &str = "config.openshift.io";
 pub(super) const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 /// API group of the operators' configuration.
 const OPERATOR_GROUP: &str = "operator.openshift.io";
+/// API group of our own kinds.
+const POOL_GROUP: &str = "dormer.io";
 /// Where OpenShift keeps what its administrators give it.
 const CONFIG: &str = "openshift-config";
 /// The pull secret there, and its key.
@@ -44,12 +51,15 @@ const PULL_SECRET: (&str, &str) = ("pull-secret", ".dockerconfigjson");
 /// The key of a bundle of authorities in a ConfigMap, as OpenShift injects it.
 const BUNDLE: &str = "ca-bundle.crt";
 /// MachineConfigPool whose settings Windows nodes follow.
-pub(super) const WORKER_POOL: &str = "worker";
+pub(crate) const WORKER_POOL: &str = "worker";
 /// Number at the end of the name of a KubeletConfig's machine config; the first one has none.
 const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 /// Mirror sets, or KubeletConfigs, that are asked for at once; and the most of a kind that are read.
 const SETS_PAGE: u32 = 500;
 const SETS_MAX: usize = 5_000;
+
+/// Most bytes of a pool's layers together: a worker publishes them to consoles in one message.
+const LAYERS_BYTES_MAX: usize = 256 << 10;
 
 /// Reader of cluster settings.
 pub(crate) struct ClusterConfigReader {
@@ -61,6 +71,30 @@ pub(crate) struct ClusterConfigReader {
     /// Kinds that the API server has served before. A starting API server may serve fewer for a moment; a kind that is
     /// missing then is not gone.
     served: Mutex<BTreeSet<String>>,
+}
+
+/// What a reading is made of, to be watched. A rendered machine config never changes, and has another name each time.
+pub(crate) fn watched(client: &Client, home: &str) -> Vec<Watched> {
+    let of = |group: &str, kind: &str| Watched::new(client, &resource(group, kind), None);
+    let within =
+        |kind: &str, namespace: &str| Watched::new(client, &resource("", kind), Some(namespace));
+    // Only OpenShift's own settings name objects there.
+    let given = |kind: &str| within(kind, CONFIG).beside(resource(CONFIG_GROUP, "Proxy"));
+    vec![
+        of(CONFIG_GROUP, "ImageDigestMirrorSet"),
+        of(CONFIG_GROUP, "ImageTagMirrorSet"),
+        of(OPERATOR_GROUP, "ImageContentSourcePolicy"),
+        of(MACHINE_CONFIG_GROUP, "KubeletConfig"),
+        of(MACHINE_CONFIG_GROUP, "MachineConfigPool").named(WORKER_POOL),
+        of(OPERATOR_GROUP, "Network").named("cluster"),
+        of(CONFIG_GROUP, "Proxy").named("cluster"),
+        of(CONFIG_GROUP, "Image").named("cluster"),
+        given("Secret").named(PULL_SECRET.0),
+        given("ConfigMap"),
+        within("Secret", home).named(EXPORTER_TLS),
+        // Its own authorities, and the pool's layers.
+        within("ConfigMap", home),
+    ]
 }
 
 impl ClusterConfigReader {
@@ -76,14 +110,15 @@ impl ClusterConfigReader {
 
     /// Reads once.
     pub(crate) async fn read(&self) -> ClusterSnapshot {
-        let (mirrors, proxy, kubelet, exporter, vxlan_port, kubelet_configs, image) = tokio::join!(
+        let (mirrors, proxy, kubelet, exporter, vxlan_port, kubelet_configs, image, layers) = tokio::join!(
             self.mirrors(),
             self.proxy(),
             self.kubelet(),
             self.exporter(),
             self.vxlan_port(),
             self.kubelet_configs(),
-            self.cluster("Image")
+            self.cluster("Image"),
+            self.layers()
         );
         // Also on plain Kubernetes, which has no such object.
         let image = image.map(|image| image.map_or(Value::Null, |image| image.data));
@@ -111,7 +146,42 @@ impl ClusterConfigReader {
             vxlan_port,
             kubelet_configs,
             registry_sources,
+            layers,
         }
+    }
+
+    /// Layers of the pool, the lowest first. The ConfigMaps that it names are at home.
+    async fn layers(&self) -> Result<Vec<Layer>, String> {
+        let resource = resource(POOL_GROUP, "WindowsPool");
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.home, &resource);
+        let what = format!(".{POOL_GROUP} {}/{DEFAULT_POOL}", self.home);
+        let read = self.within("get", (&resource.plural, &what), api.get(DEFAULT_POOL));
+        let Some(pool) = read.await? else {
+            return Ok(Vec::new());
+        };
+        let names = pool::layers(&pool.data["spec"])
+            .map_err(|why| format!("WindowsPool {}/{DEFAULT_POOL}: {why}", self.home))?;
+        let mut layers = Vec::new();
+        let mut bytes = 0;
+        for name in names {
+            let place = format!("ConfigMap {}/{name}", self.home);
+            let map = self.map(&self.home, &name).await?;
+            let map = map.ok_or_else(|| {
+                format!("there is no {place}, which spec.layers of the WindowsPool names")
+            })?;
+            let text = map.get(LAYER_KEY);
+            let text = text.ok_or_else(|| format!("{place} has no {LAYER_KEY}"))?;
+            bytes += text.len();
+            if bytes > LAYERS_BYTES_MAX {
+                return Err(format!(
+                    "the layers up to {place} have {bytes} bytes, at most {LAYERS_BYTES_MAX}"
+                ));
+            }
+            let layer = Layer::parse(&place, text)
+                .map_err(|problems| problems.to_string().replace('\n', "; "))?;
+            layers.push(layer);
+        }
+        Ok(layers)
     }
 
     /// KubeletConfigs of the pool whose settings Windows nodes follow. The last one is the one that OpenShift's own order
@@ -306,11 +376,7 @@ impl ClusterConfigReader {
         let Some(name) = name("status").or_else(|| name("spec")) else {
             return Ok(KubeletFacts::default());
         };
-        let known = self
-            .machine_config
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let known = self.machine_config.locked().clone();
         if let Some((_, facts)) = known.filter(|(known, _)| *known == name) {
             return Ok(facts);
         }
@@ -325,15 +391,17 @@ impl ClusterConfigReader {
                 "MachineConfig {name}: {why}. Its settings of the kubelet do not reach Windows nodes"
             );
         }
-        *self
-            .machine_config
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some((name, facts.clone()));
+        *self.machine_config.locked() = Some((name, facts.clone()));
         Ok(facts)
     }
 
+    /// Revision of the exporters' certificate. Its private key stays out of this process: a rule cannot say so, but a
+    /// request for the metadata gets nothing else.
     async fn exporter(&self) -> Result<Revision, String> {
-        let secret = self.secret(&self.home, EXPORTER_TLS).await?;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.home);
+        let what = format!(" {}/{EXPORTER_TLS}", self.home);
+        let read = api.get_metadata(EXPORTER_TLS);
+        let secret = self.within("get", ("Secret", &what), read).await?;
         Ok(Revision(
             secret
                 .and_then(|secret| secret.resource_version())
@@ -357,7 +425,7 @@ impl ClusterConfigReader {
         let done = timeout(ANSWER_MAX, doing)
             .await
             .map_err(|_| silent(verb, &what).message)?;
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.served.locked();
         match done {
             Ok(found) => {
                 served.insert(kind);
@@ -421,6 +489,7 @@ impl ClusterConfigReader {
 fn resource(group: &str, kind: &str) -> ApiResource {
     let version = match kind {
         "ImageContentSourcePolicy" => "v1alpha1",
+        "WindowsPool" => "v1beta1",
         _ => "v1",
     };
     let gvk = GroupVersionKind::gvk(group, version, kind);
@@ -483,5 +552,40 @@ fn mirrored(entry: &Value, tags: bool) -> Mirrored {
         mirrors: mirrors.iter().map(text).collect(),
         never_source: entry["mirrorSourcePolicy"] == "NeverContactSource",
         tags,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header::ACCEPT;
+    use kube::client::Body;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn the_exporters_certificate_is_followed_without_its_private_key() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let known = Arc::clone(&asked);
+        let answer = move |request: http::Request<Body>| {
+            let accepts = request.headers().get(ACCEPT).cloned();
+            let path = request.uri().path().to_owned();
+            known.lock().expect("no panic").push((path, accepts));
+            async {
+                let metadata = r#"{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                    "metadata": {"name": "a", "resourceVersion": "7"}}"#;
+                let answer = Body::from(metadata.as_bytes().to_vec());
+                Ok::<_, std::io::Error>(http::Response::new(answer))
+            }
+        };
+        let client = Client::new(tower::service_fn(answer), "dormer");
+        let reader = ClusterConfigReader::new(client, "dormer");
+        assert_eq!(reader.exporter().await, Ok(Revision("7".into())));
+        let asked = asked.lock().expect("no panic").clone();
+        let [(path, Some(accepts))] = &asked[..] else {
+            panic!("{asked:?}")
+        };
+        assert!(path.ends_with(EXPORTER_TLS), "{path}");
+        let accepts = accepts.to_str().expect("a text");
+        assert!(accepts.contains("as=PartialObjectMetadata"), "{accepts}");
     }
 }

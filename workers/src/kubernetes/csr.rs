@@ -4,7 +4,7 @@ use super::{
     KubernetesExecutor, Tokens, account_token,
     api::{MANAGER, call, call_if_there},
     csr_owner::{self, ClusterState},
-    token::GROUP,
+    token::{self, GROUP},
 };
 use crate::machine_names::{dns, reached_by};
 use dormer_proto::{
@@ -53,6 +53,41 @@ pub(super) enum Asker {
     Account { home: String, ids: Vec<String> },
 }
 
+/// Who asks for a node's first certificate, as far as the request shows whose host that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FirstAsker {
+    /// Holder of the bootstrap token that dormer made for one machine, by the user's name.
+    Own(String),
+    /// Holder of some token of dormer's account, by the user's name. Which one's, only the approver may read.
+    Account(String),
+    /// Holder of what all hosts share.
+    Shared,
+}
+
+impl FirstAsker {
+    /// Whether the host of the machine with this UID may be the one that asks, for the dormer in namespace `home`.
+    pub(crate) fn may_be(&self, home: &str, uid: &str) -> bool {
+        match self {
+            Self::Own(user) => token::users(home, uid).any(|it| it == *user),
+            Self::Account(user) => account_token::user(home).0 == *user,
+            Self::Shared => true,
+        }
+    }
+}
+
+/// The user of a request for a first certificate; `None`: a node that renews its own.
+pub(crate) fn first_asker(user: &str, groups: &[String]) -> Option<FirstAsker> {
+    let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    if user.starts_with(BOOTSTRAP_TOKEN.0) && groups.contains(&GROUP) {
+        return Some(FirstAsker::Own(user.to_owned()));
+    }
+    if account_token::may_hold(user, &groups) {
+        return Some(FirstAsker::Account(user.to_owned()));
+    }
+    let shared = may_ask_first(user, &groups, &[], &Asker::Shared);
+    shared.is_ok().then_some(FirstAsker::Shared)
+}
+
 /// How much older than its Machine a first request may be: control-plane nodes' clocks differ a little, and OpenShift's
 /// own approver allows as much (docs/field-notes.md, Certificate requests of kubelets).
 const OLDER_MAX_MS: i64 = 10_000;
@@ -71,19 +106,27 @@ impl KubernetesExecutor {
             return Ok(Outcome::CsrRefused {
                 csr: name.to_owned(),
                 why: "it is gone: the kubelet asks again".to_owned(),
+                foreign: None,
             });
         };
-        let why = match decision(&csr) {
-            Some("Approved") => {
-                return Ok(Outcome::CsrApproved {
-                    csr: name.to_owned(),
-                });
+        let made = decision(&csr);
+        let mut foreign = None;
+        let why = match made {
+            // The answer of an earlier attempt was lost.
+            Some("Approved") if is_ours(&csr) => None,
+            // A Node that comes by another client's approval is this machine's only if dormer would have approved it.
+            Some("Approved") | None => {
+                let asker = self.asker(&csr, uid).await?;
+                let state = self.cluster_state(expect).await?;
+                let why = check(&csr, expect, &asker, &state).err();
+                foreign = csr_owner::foreign_node(expect, &state)
+                    .filter(|it| why.as_ref() == Some(&it.to_string()));
+                why.map(|why| match made {
+                    Some(_) => format!("{}{why}", dormer_proto::machine::APPROVED_BY_OTHERS),
+                    None => why,
+                })
             }
             Some(other) => Some(format!("somebody else marked it {other}")),
-            None => {
-                let asker = self.asker(&csr, uid).await?;
-                check(&csr, expect, &asker, &self.cluster_state(expect).await?).err()
-            }
         };
         if let Some(why) = why {
             let note = format!("Refused for Node {}: {why}", expect.node_name);
@@ -93,12 +136,18 @@ impl KubernetesExecutor {
             return Ok(Outcome::CsrRefused {
                 csr: name.to_owned(),
                 why: cut(why),
+                foreign,
+            });
+        }
+        if made.is_some() {
+            return Ok(Outcome::CsrApproved {
+                csr: name.to_owned(),
             });
         }
         let condition = CertificateSigningRequestCondition {
             type_: "Approved".into(),
             status: "True".into(),
-            reason: Some("DormerApproved".into()),
+            reason: Some(OUR_APPROVAL.into()),
             message: Some(format!("matches the Machine of Node {}", expect.node_name)),
             last_update_time: Some(Time(k8s_openapi::jiff::Timestamp::now())),
             last_transition_time: None,
@@ -143,6 +192,16 @@ pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -
     let first = may_ask_first(user, &groups, &[], &Asker::Shared).is_ok()
         || account_token::may_hold(user, &groups);
     itself || (signer == CLIENT_SIGNER && first)
+}
+
+/// Reason of an approval by dormer.
+const OUR_APPROVAL: &str = "DormerApproved";
+
+/// Whether dormer approved it.
+fn is_ours(csr: &CertificateSigningRequest) -> bool {
+    let conditions = csr.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it.type_ == "Approved" && it.reason.as_deref() == Some(OUR_APPROVAL))
 }
 
 /// Decision that was made already.
@@ -206,13 +265,13 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
     if common != [wanted.as_str()] {
         return Err(format!(
             "its common name is {}, not {wanted}",
-            common.join("+")
+            quoted(&common)
         ));
     }
     if organizations != [NODES] {
         return Err(format!(
             "its organization is {}, not {NODES}",
-            organizations.join("+")
+            quoted(&organizations)
         ));
     }
     if parts != 2 {
@@ -229,7 +288,7 @@ fn check_client(
     names: &BTreeSet<String>,
 ) -> Result<bool, String> {
     if !names.is_empty() {
-        return Err(format!("a client's request names {}", join(names)));
+        return Err(format!("a client's request names {}", quoted(names)));
     }
     usages(csr, "client auth")?;
     let (user, groups) = requester(csr);
@@ -339,7 +398,7 @@ fn check_sans(
     } else {
         Err(format!(
             "the Machine does not have the address or name {}",
-            join(&foreign)
+            quoted(&foreign)
         ))
     }
 }
@@ -440,8 +499,10 @@ fn address(bytes: &[u8]) -> Result<String, String> {
         .map_err(|_| "it names no address".into())
 }
 
-fn join(names: &BTreeSet<String>) -> String {
-    names.iter().cloned().collect::<Vec<_>>().join(", ")
+/// What a request says, in quotation marks: its host chose it, and no part of it may read as dormer's own words.
+fn quoted<'a>(said: impl IntoIterator<Item = &'a String>) -> String {
+    let said = said.into_iter().map(|it| format!("{it:?}"));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
     source,
 };
 use dormer_proto::{
-    machine::{CsrExpectation, MachineApi, MachineRef, TokenMark, same_provider_id},
+    machine::{CsrExpectation, ForeignNode, MachineApi, MachineRef, TokenMark, same_provider_id},
     message::Failure,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -290,23 +290,39 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
             "the Node {name} is there, and is of the control plane"
         ));
     }
-    let theirs = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.provider_id.as_deref())
-        .filter(|id| !id.is_empty());
     let ours = text(&machine.data["spec"]["providerID"]);
+    let theirs = provider_id(node);
     let taken = expect.node_uid.is_some() && expect.node_uid == node.uid();
     match (ours, theirs) {
-        (Some(ours), Some(theirs)) if same_provider_id(ours, theirs) => Ok(()),
-        (Some(ours), Some(theirs)) => Err(format!(
-            "the Node {name} is there, and belongs to {theirs}, not {ours}"
-        )),
+        (Some(_), Some(_)) => match foreign(node, machine, expect) {
+            Some(found) => Err(found.to_string()),
+            None => Ok(()),
+        },
         (None, _) | (_, None) if taken => Ok(()),
         (None, _) | (_, None) => Err(format!(
             "the Node {name} is there, and nothing says that it is this Machine's"
         )),
     }
+}
+
+fn provider_id(node: &Node) -> Option<&str> {
+    let id = node.spec.as_ref()?.provider_id.as_deref()?;
+    Some(id).filter(|id| !id.is_empty())
+}
+
+/// The Node of the expected name, if it belongs to another instance than the Machine.
+pub(super) fn foreign_node(expect: &CsrExpectation, cluster: &ClusterState) -> Option<ForeignNode> {
+    foreign(cluster.node.as_ref()?, cluster.machine.as_ref()?, expect)
+}
+
+fn foreign(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> Option<ForeignNode> {
+    let ours = text(&machine.data["spec"]["providerID"])?;
+    let theirs = provider_id(node).filter(|it| !same_provider_id(ours, it))?;
+    Some(ForeignNode {
+        node: expect.node_name.clone(),
+        theirs: theirs.to_owned(),
+        ours: ours.to_owned(),
+    })
 }
 
 /// Conditions of a node's first certificate alone. Its host was configured just now. Either there was no Node, or it was

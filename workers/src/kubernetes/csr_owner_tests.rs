@@ -123,6 +123,12 @@ fn a_node_of_that_name_must_be_this_machines() {
         assert!(another.contains("nothing says"), "{another}");
         let foreign = ask(node("n-1", Some("none:///2"))).expect_err("another instance's");
         assert!(foreign.contains("belongs to none:///2"), "{foreign}");
+        let named = |id| {
+            let cluster = cluster_state(machine(), Some(node("n-1", id)));
+            foreign_node(&taken, &cluster).map(|it| it.to_string())
+        };
+        assert_eq!(named(Some("none:///2")), Some(foreign));
+        assert_eq!(named(None), None);
         let mut linux = node("n-1", Some("none:///1"));
         linux["metadata"]["labels"]["kubernetes.io/os"] = "linux".into();
         let linux = ask(linux).expect_err("a Linux node");

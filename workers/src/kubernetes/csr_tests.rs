@@ -297,6 +297,13 @@ fn a_subject_with_more_or_less_is_refused() {
         },
         "organization",
     );
+    // A host's words are no sentence of dormer's.
+    let imitated = "the Node master-0 is there, and belongs to x";
+    let name = vec![
+        (DnType::OrganizationName, imitated),
+        (DnType::CommonName, NODE),
+    ];
+    refused(Ask { name, ..first() }, &format!("is \"{imitated}\", not"));
     refused(
         Ask {
             name: vec![(DnType::OrganizationName, NODES)],
@@ -350,7 +357,7 @@ fn names_that_the_machine_does_not_have_are_refused() {
             sans: vec![dns("win-1")],
             ..first()
         },
-        "names win-1",
+        "names \"win-1\"",
     );
 }
 

@@ -32,7 +32,8 @@ impl KubernetesExecutor {
         if object.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::MachineDeleted);
         }
-        if mark_of(&object) != Some(TokenMark { token, open: true }) {
+        let open = TokenMark { token, open: true };
+        if mark_of(&object) != Some(open) {
             return Ok(Outcome::FenceClosedMeanwhile);
         }
         let live = self.node_of(&object).await?;
@@ -42,7 +43,9 @@ impl KubernetesExecutor {
         if let Some(refused) = self.nobody_replaces(machine, &object).await? {
             return Ok(refused.outcome());
         }
-        if let Some(refused) = live.and_then(|live| pods_may_have_come(&live, token, guard)) {
+        // A Node that dormer did not mark is drained by the Machine's controller.
+        let drained = live.filter(|live| mark_of(&live.node) == Some(open));
+        if let Some(refused) = drained.and_then(|live| pods_may_have_come(&live, guard)) {
             return Ok(refused.outcome());
         }
         let preconditions = Preconditions {

@@ -2,7 +2,8 @@
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
-    api::{call, mark_of, patch},
+    api::{call, mark_of, patch, what},
+    cordon::cordoned,
     drain_hooks::{DrainBehavior, drain_behavior, pre_drain_hook},
     error::{failure, is_conflict, is_gone, silent},
     guard::{LiveNode, leaves_for_good},
@@ -60,7 +61,7 @@ struct Rule {
     /// Who says that the silent host is off.
     off: Option<Off>,
     /// Suffix of the text about a pod: why its budget counts although the pass should ignore budgets.
-    kept_budgets: &'static str,
+    kept_budgets: String,
 }
 
 /// Action of a pass on one pod.
@@ -73,13 +74,15 @@ enum Leaving {
 }
 
 impl Rule {
-    fn of(live: Option<&LiveNode>, pass: &Pass<'_>) -> Self {
+    fn of(object: &DynamicObject, live: Option<&LiveNode>, pass: &Pass<'_>) -> Self {
         let unreachable = live.filter(|it| it.unreachable()).map(|it| it.at_ms);
         let recreate = pass.guard.recreate && unreachable.is_some();
         let off = live.and_then(LiveNode::off).filter(|_| !recreate);
         // A host that stays may still run pods that its silent kubelet was to end, and write to their volumes.
         let held = pass.force && unreachable.is_some() && !recreate && off.is_none();
-        let force = pass.force && !held;
+        let early = live.and_then(|live| too_early(object, live, pass.guard));
+        let early = early.filter(|_| pass.force);
+        let force = pass.force && !held && early.is_none();
         // On a host that is off, no kubelet ends a grace period.
         let at_once = (force && off.is_some()).then_some(0);
         Self {
@@ -88,10 +91,10 @@ impl Rule {
             unreachable,
             recreate,
             off,
-            kept_budgets: if held {
-                "; its node does not answer, so budgets are not ignored"
-            } else {
-                ""
+            kept_budgets: match early {
+                Some(early) => early,
+                None if held => "; its node does not answer, so budgets are not ignored".to_owned(),
+                None => String::new(),
             },
         }
     }
@@ -144,6 +147,31 @@ impl Rule {
             Leaving::Wait(leaving(pod))
         }
     }
+}
+
+/// Why budgets count although the engine says that the drain takes too long: it does not, by two times of the API server.
+/// The engine's clock may have been set forward. A drain that an earlier build began has no time.
+fn too_early(object: &DynamicObject, live: &LiveNode, guard: &Guard) -> Option<String> {
+    let limit_ms = guard.drain_ms?;
+    let since = drained_since(object)?.as_millisecond();
+    let lasted = u64::try_from(live.at_ms?.saturating_sub(since)).unwrap_or_default();
+    // Both times are whole seconds.
+    (lasted.saturating_add(1_000) < limit_ms).then(|| {
+        format!(
+            "; the API server says that the drain has lasted for {} s, and budgets are ignored after {} s",
+            lasted / 1_000,
+            limit_ms / 1_000
+        )
+    })
+}
+
+/// When the Node was cordoned for its drain. A host that leaves is drained without a fence, and the time of the deletion is
+/// the earliest one. The time is on the Machine, since a kubelet may write annotations of its own Node.
+fn drained_since(object: &DynamicObject) -> Option<jiff::Timestamp> {
+    let noted = object.annotations().get(keys::DRAINED_SINCE);
+    let noted = noted.and_then(|text| text.parse().ok());
+    let deleted = object.metadata.deletion_timestamp.as_ref();
+    noted.or_else(|| deleted.map(|at| at.0))
 }
 
 /// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never
@@ -245,6 +273,7 @@ fn left_to_hook(node: &str, hook: &str) -> Outcome {
         why: short(why),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: Vec::new(),
     };
     Outcome::Evicted {
         evicted: 0,
@@ -268,7 +297,7 @@ impl KubernetesExecutor {
         pass: &Pass<'_>,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        let Some((object, mut live)) = self.under_token(pass).await? else {
+        let Some((mut object, mut live)) = self.under_token(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
         };
         if let Some(refused) = self
@@ -277,14 +306,16 @@ impl KubernetesExecutor {
         {
             return Ok(refused.outcome());
         }
-        // A drain for a deletion that would be refused is in vain.
+        // A drain for a deletion that would be refused is in vain. No controller makes a BYOH host that leaves again.
+        let leaves = leaves_for_good(pass.machine, &object);
         if pass.guard.deletes
+            && !leaves
             && let Some(refused) = self.nobody_replaces(pass.machine, &object).await?
         {
             return Ok(refused.outcome());
         }
-        if leaves_for_good(pass.machine, &object) {
-            live = self.cordon(live).await?;
+        if leaves {
+            (object, live) = self.cordon(pass.machine, object, live).await?;
         }
         // The hook's owner waits for the Machine's deletion. A drain before that would bypass the hook.
         let deletes = pass.guard.deletes || pass.guard.recreate;
@@ -292,7 +323,7 @@ impl KubernetesExecutor {
         if let Some(hook) = hook {
             return Ok(left_to_hook(pass.node, &hook));
         }
-        let rule = Rule::of(live.as_ref(), pass);
+        let rule = Rule::of(&object, live.as_ref(), pass);
         let pods = self.movable(pass.node).await?;
         live = self.note_newest(live, &pods).await?;
         progress.step("evict", pods.len() as u64, "pods");
@@ -318,7 +349,7 @@ impl KubernetesExecutor {
                 }
             }
             if let Some(refused) = self
-                .stopped_or_paused(pass.machine, &object, pass.guard)
+                .disruption_refused(pass.machine, &object, pass.guard)
                 .await?
             {
                 return Ok(refused.outcome());
@@ -371,17 +402,28 @@ impl KubernetesExecutor {
     }
 
     /// Cordons the Node of a host that leaves. No uncordon follows.
-    async fn cordon(&self, live: Option<LiveNode>) -> Result<Option<LiveNode>, Failure> {
-        let Some(live) = live else { return Ok(None) };
-        let spec = live.node.spec.as_ref();
-        if spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
-            return Ok(Some(live));
+    async fn cordon(
+        &self,
+        machine: &MachineRef,
+        object: DynamicObject,
+        live: Option<LiveNode>,
+    ) -> Result<(DynamicObject, Option<LiveNode>), Failure> {
+        let Some(live) = live else {
+            return Ok((object, None));
+        };
+        if cordoned(&live.node) {
+            return Ok((object, Some(live)));
         }
-        let what = format!("Node {}", live.node.name_any());
+        let since =
+            serde_json::json!({"metadata": {"annotations": {keys::DRAINED_SINCE: live.read_at()}}});
+        let api = self.machine_api(machine);
+        let noted = patch(&api, &object, &what(machine), since).await?;
+        let named = format!("Node {}", live.node.name_any());
         let change = serde_json::json!({"spec": {"unschedulable": true},
             "metadata": {"annotations": {keys::NEWEST_POD: null}}});
-        let cordoned = patch(&self.node_api(), &live.node, &what, change).await?;
-        Ok(cordoned.map(|node| LiveNode { node, ..live }))
+        let cordoned = patch(&self.node_api(), &live.node, &named, change).await?;
+        let live = cordoned.map(|node| LiveNode { node, ..live });
+        Ok((noted.unwrap_or(object), live))
     }
 
     async fn move_off(&self, pod: &Pod, rule: &Rule) -> Result<PodEviction, Failure> {
@@ -473,11 +515,14 @@ fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String, budgets: Vec<Strin
 }
 
 fn blocker(pod: &Pod, why: String) -> Blocker {
+    let is_deleted = pod.metadata.deletion_timestamp.is_some();
+    let finalizers = pod.finalizers().iter().take(NAMED_ITEMS_MAX);
     Blocker {
         pod: name(pod),
         why: short(why),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: finalizers.filter(|_| is_deleted).cloned().collect(),
     }
 }
 

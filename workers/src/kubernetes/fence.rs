@@ -5,7 +5,7 @@ use super::{
     KubernetesExecutor,
     api::{mark_of, patch, what},
     cordon::cordoned,
-    guard::{is_of, kept_by_a_person},
+    guard::{LiveNode, is_of, kept_by_a_person},
     keys,
 };
 use dormer_proto::{
@@ -14,7 +14,7 @@ use dormer_proto::{
     message::Failure,
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
 impl KubernetesExecutor {
@@ -46,6 +46,7 @@ impl KubernetesExecutor {
         if !may_write(mark, token) || !may_write(on_node, token) {
             return refused(FenceRefusal::Superseded);
         }
+        let taken = is_taken(on_node, mark, token);
         if let Some(live) = &live {
             if let Err(refused) = is_of(&object, &live.node) {
                 return Ok(refused.outcome());
@@ -53,22 +54,30 @@ impl KubernetesExecutor {
             // A lease over the limit is for a node that does not serve. One that is Ready again waits in the queue,
             // cordoned or not.
             if over_limit {
-                let begun = noted(&live.node, token).is_some();
+                let begun = noted(&live.node, taken).is_some();
                 if let Some(refused) = self.not_down(live, guard, begun)? {
                     return Ok(refused.outcome());
                 }
             }
-            let kept = kept_by_a_person(&live.node, token).filter(|_| !guard.asked);
+            // Each cordon of dormer's has its note. A change without one leaves the Node to people.
+            let ours = noted(&live.node, taken).is_some();
+            let kept = kept_by_a_person(&live.node, ours).filter(|_| !guard.asked);
             if let Some(refused) = kept {
                 return Ok(refused.outcome());
             }
         }
-        if let Some(refused) = self.stopped_or_paused(machine, &object, guard).await? {
+        if let Some(refused) = self.disruption_refused(machine, &object, guard).await? {
             return Ok(refused.outcome());
         }
         let open = keys::fence_text(TokenMark { token, open: true });
         let home = &self.settings.namespace;
-        let marks = json!({keys::FENCE: open, keys::INSTALLATION: home});
+        let mut marks = json!({keys::FENCE: open, keys::INSTALLATION: home});
+        if cordon && (guard.anew || !drains(&object, token)) {
+            marks[keys::DRAINED_SINCE] = live.as_ref().and_then(LiveNode::read_at).into();
+        } else if !cordon && mark != Some(TokenMark { token, open: true }) {
+            // An earlier lease's drain, with which one under this lease would begin.
+            marks[keys::DRAINED_SINCE] = Value::Null;
+        }
         let change = json!({"metadata": {"annotations": marks}});
         let what = what(machine);
         if patch(&self.machine_api(machine), &object, &what, change)
@@ -82,7 +91,7 @@ impl KubernetesExecutor {
                 was_cordoned: false,
             });
         };
-        let noted = noted(found, token);
+        let noted = noted(found, taken);
         // If a person uncordons the node meanwhile, the note is removed.
         let was_cordoned = cordoned(found) && noted.unwrap_or(true);
         // Without a cordon of dormer's there is no note, so that a later cordon by a person outlives the close.
@@ -90,7 +99,7 @@ impl KubernetesExecutor {
         let mut change = opening(&open, note, cordon);
         change["metadata"]["annotations"][keys::INSTALLATION] = home.as_str().into();
         // A drain under this token has begun, and continues.
-        let same = mark_of(found).is_some_and(|mark| mark.open && mark.token == token);
+        let same = on_node.is_some_and(|mark| mark.open && mark.token == token);
         if guard.anew || !(same && cordoned(found)) {
             change["metadata"]["annotations"][keys::NEWEST_POD] = Value::Null;
         }
@@ -123,7 +132,9 @@ impl KubernetesExecutor {
                 .as_ref()
                 .is_some_and(|object| may_write(mark_of(object), token))
             {
-                let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
+                let marks = json!({keys::FENCE: closed, keys::DRAINED_SINCE: Value::Null,
+                    keys::TEARING: Value::Null});
+                let change = json!({"metadata": {"annotations": marks}});
                 let what = what(machine);
                 let api = self.machine_api(machine);
                 let read = current.take();
@@ -195,12 +206,27 @@ fn is_backed(on_node: TokenMark, on_machine: Option<TokenMark>) -> bool {
 
 /// Keeps the cluster autoscaler from removing the node: it considers a cordoned and empty node unneeded. An annotation
 /// by a person stays.
-fn hold_from_scale_down(node: &Node, change: &mut Value) {
+pub(super) fn hold_from_scale_down(node: &Node, change: &mut Value) {
     let annotations = node.annotations();
     let ours = annotations.contains_key(keys::HELD_FROM_SCALE_DOWN);
     if ours || !annotations.contains_key(keys::NO_SCALE_DOWN) {
         change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = "true".into();
         change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = "true".into();
+    }
+}
+
+/// Takes that annotation away, if it is dormer's. Another value belongs to another client by now.
+pub(super) fn free_for_scale_down(node: &Node, change: &mut Value) {
+    let there = node.annotations();
+    if !there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
+        return;
+    }
+    change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
+    if there
+        .get(keys::NO_SCALE_DOWN)
+        .is_some_and(|it| it == "true")
+    {
+        change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
     }
 }
 
@@ -213,14 +239,23 @@ pub(super) fn is_ready(node: &Node) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
-/// Note of an earlier open: whether the node was cordoned by another client before.
-fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
-    let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
-    let noted = node
-        .annotations()
-        .get(keys::WAS_CORDONED)
-        .filter(|_| ours)?;
-    Some(noted == "true")
+/// Whether a Node with this mark was taken out of service by dormer itself, under this lease or an earlier one that has not
+/// ended: a close writes on the Machine first, so that a Node's host can open none again.
+fn is_taken(on_node: Option<TokenMark>, on_machine: Option<TokenMark>, token: LeaseToken) -> bool {
+    let open = |mark: TokenMark| mark.open && mark.token <= token;
+    on_node.is_some_and(open) && on_machine.is_some_and(|mark| mark.open)
+}
+
+/// Whether a drain under this lease has begun, and its time is on the Machine.
+fn drains(machine: &DynamicObject, token: LeaseToken) -> bool {
+    let open = Some(TokenMark { token, open: true });
+    mark_of(machine) == open && machine.annotations().contains_key(keys::DRAINED_SINCE)
+}
+
+/// Note of an earlier open: whether the node was cordoned by another client before. `taken`: dormer took it out of service.
+fn noted(node: &Node, taken: bool) -> Option<bool> {
+    let noted = node.annotations().get(keys::WAS_CORDONED);
+    noted.filter(|_| taken).map(|noted| noted == "true")
 }
 
 fn opening(open: &str, note: Option<bool>, cordon: bool) -> Value {
@@ -239,17 +274,7 @@ fn closing(node: &Node, closed: &str) -> Value {
     let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null,
         keys::NEWEST_POD: Value::Null});
     let mut change = json!({"metadata": {"annotations": annotations}});
-    let there = node.annotations();
-    if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
-        change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
-        // Another value belongs to another client by now.
-        if there
-            .get(keys::NO_SCALE_DOWN)
-            .is_some_and(|it| it == "true")
-        {
-            change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
-        }
-    }
+    free_for_scale_down(node, &mut change);
     // Without a note the cordon belongs to another client and stays. An earlier cordon stays as well, unless its owner
     // has removed it meanwhile.
     if noted.is_some_and(|noted| noted != "true") {
@@ -291,6 +316,27 @@ mod tests {
         ] {
             assert!(!may_write(Some(there), seven), "{there:?}");
         }
+    }
+
+    #[test]
+    fn a_node_is_taken_while_its_machine_has_an_open_token() {
+        let three = Some(mark(3, true));
+        for (machine, taken) in [
+            (mark(3, true), true),
+            (mark(5, true), true),
+            (mark(3, false), false),
+            (mark(4, false), false),
+        ] {
+            assert_eq!(
+                is_taken(three, Some(machine), LeaseToken(5)),
+                taken,
+                "{machine:?}"
+            );
+        }
+        let closed = Some(mark(3, false));
+        assert!(!is_taken(closed, three, LeaseToken(5)));
+        assert!(!is_taken(three, None, LeaseToken(5)));
+        assert!(!is_taken(three, three, LeaseToken(2)));
     }
 
     #[test]

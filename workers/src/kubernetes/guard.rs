@@ -3,8 +3,8 @@
 //! before it writes, since the facts of a run may be minutes old.
 
 use super::{
-    KubernetesExecutor,
-    api::{call_if_there, mark_of},
+    ANSWER_MAX, KubernetesExecutor,
+    api::{call_if_there, mark_of, patch, what},
     cordon::{cordoned, cordoned_by},
     error::NOT_FOUND,
     keys,
@@ -20,12 +20,13 @@ use dormer_proto::{
 };
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::{
-    Api, Error, Resource, ResourceExt,
+    Api, Client, Error, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GetParams},
     client::Body,
     core::{Request, Status},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 /// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
 pub(crate) const CONTROL_PLANE: [&str; 2] = [
@@ -119,6 +120,12 @@ impl LiveNode {
         conditions.iter().find(|one| one.type_ == "Ready")
     }
 
+    /// The API server's time of the read, for an annotation.
+    pub(super) fn read_at(&self) -> Option<String> {
+        let at = jiff::Timestamp::from_millisecond(self.at_ms?).ok()?;
+        Some(at.to_string())
+    }
+
     /// Age of the present value of the condition Ready, in milliseconds; both times are the API server's.
     pub(super) fn unchanged_ms(&self) -> Option<u64> {
         let since = self.condition()?.last_transition_time.as_ref()?;
@@ -188,7 +195,7 @@ impl KubernetesExecutor {
                 return Ok(Some(refused));
             }
         }
-        self.stopped_or_paused(machine, object, guard).await
+        self.disruption_refused(machine, object, guard).await
     }
 
     /// Why a fence may not be opened for a lease over the limit: the Node is Ready, or has not been down for long
@@ -266,35 +273,85 @@ impl KubernetesExecutor {
         Ok(lease_ended(token, &object, live.as_ref()))
     }
 
-    /// Why the host of this Machine may not be torn down now; `None`: it may.
-    pub(super) async fn tear_down_refused(
+    /// What the cluster says before the host of this Machine is torn down; `None`: it may be, and its Machine says from then on
+    /// that this may have begun. An order that comes again, with the same attempt, finds that.
+    ///
+    /// `begun`: an earlier attempt may have torn half of the host down. Where a person has stopped it since, or pods may have
+    /// come, it waits instead of returning the lease.
+    pub(super) async fn before_tear_down(
         &self,
         machine: &MachineRef,
         guard: &Guard,
-    ) -> Result<Option<Refused>, Failure> {
+        begun: bool,
+    ) -> Result<Option<Outcome>, Failure> {
         let Some(object) = self.machine(machine).await? else {
-            return Ok(Some(gone(machine)));
+            return Ok(Some(gone(machine).outcome()));
         };
-        if let Some(refused) = self.of_another_dormer(machine, &object) {
+        let noted = begins(&object, guard.token);
+        let begun = begun || noted;
+        let refused = self
+            .tear_down_refused(machine, &object, guard, begun)
+            .await?;
+        if let Some(refused) = refused {
+            let waits = begun && (refused.stops() || refused.is_uncordoned());
+            return match waits {
+                true => Err(refused.failure()),
+                false => Ok(Some(refused.outcome())),
+            };
+        }
+        let Some(token) = guard.token.filter(|_| !noted) else {
+            return Ok(None);
+        };
+        let note = json!({"metadata": {"annotations": {keys::TEARING: token.0.to_string()}}});
+        let api = self.machine_api(machine);
+        let there = patch(&api, &object, &what(machine), note).await?;
+        Ok(there.is_none().then(|| gone(machine).outcome()))
+    }
+
+    /// Why the host of this Machine may not be torn down now. One whose tear-down may have begun is finished even if a person
+    /// has labelled its Machine since, but only while nothing else forbids it.
+    async fn tear_down_refused(
+        &self,
+        machine: &MachineRef,
+        object: &DynamicObject,
+        guard: &Guard,
+        begun: bool,
+    ) -> Result<Option<Refused>, Failure> {
+        if let Some(refused) = self.of_another_dormer(machine, object) {
             return Ok(Some(refused));
         }
         // A BYOH host that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
-        let live = self.node_of(&object).await?;
-        let ended = |token| lease_ended(token, &object, live.as_ref());
+        let live = self.node_of(object).await?;
+        let ended = |token| lease_ended(token, object, live.as_ref());
         if let Some(refused) = guard.token.and_then(ended) {
             return Ok(Some(refused));
         }
-        if leaves_for_good(machine, &object) {
-            let ours = live.filter(|live| is_of(&object, &live.node).is_ok());
+        if leaves_for_good(machine, object) {
+            let ours = live.filter(|live| is_of(object, &live.node).is_ok());
             return match ours.and_then(|live| is_to_stay(&live, guard)) {
                 Some(refused) => Ok(Some(refused)),
                 None => self.stopped(guard).await,
             };
         }
-        let refused = self.refusal(machine, &object, live.as_ref(), guard).await?;
-        let came = |token| pods_may_have_come(live.as_ref()?, token, guard);
-        Ok(refused.or_else(|| guard.token.and_then(came)))
+        let refused = match self.refusal(machine, object, live.as_ref(), guard).await? {
+            Some(label) if label.is_ignored() && begun => {
+                self.pool_or_controllers_paused(machine, object, guard)
+                    .await?
+            }
+            refused => refused,
+        };
+        // Under a lease the Node was drained, or there was none. One that serves now may have no mark: it was deleted and is
+        // here anew, or an older etcd was restored. No controller drains it.
+        let drained = guard.token.and(live.as_ref());
+        Ok(refused.or_else(|| drained.and_then(|live| pods_may_have_come(live, guard))))
     }
+}
+
+/// Whether the Machine says that a tear-down under this lease may have begun.
+fn begins(machine: &DynamicObject, token: Option<LeaseToken>) -> bool {
+    let noted = machine.annotations().get(keys::TEARING);
+    let noted = noted.and_then(|text| text.parse().ok()).map(LeaseToken);
+    token.is_some() && noted == token
 }
 
 fn gone(machine: &MachineRef) -> Refused {
@@ -304,23 +361,17 @@ fn gone(machine: &MachineRef) -> Refused {
 
 /// A refusal if pods may have come to a Node that was drained under this lease: it is Ready, and it is schedulable or was
 /// meanwhile.
-pub(super) fn pods_may_have_come(
-    live: &LiveNode,
-    token: LeaseToken,
-    guard: &Guard,
-) -> Option<Refused> {
-    let ours = mark_of(&live.node) == Some(TokenMark { token, open: true });
-    let came = ours && (live.serves() || (guard.anew && live.ready()));
+pub(super) fn pods_may_have_come(live: &LiveNode, guard: &Guard) -> Option<Refused> {
+    let came = live.serves() || (guard.anew && live.ready());
     came.then(|| {
         let name = live.node.name_any();
-        let said = format!("somebody uncordoned the Node {name}, and it is Ready");
+        let said = format!("somebody uncordoned the Node {name} or made it anew, and it is Ready");
         Refused::new(FenceRefusal::Uncordoned, said)
     })
 }
 
 /// A refusal if Machine or Node say that the lease has ended: an order that a worker carries out long after its attempt
-/// (it was suspended) finds a node that serves again. Without a mark nothing was opened under this lease: a host without a
-/// Node is repaired so.
+/// (it was suspended) finds a node that serves again. No mark says nothing of a lease: an older etcd may have been restored.
 fn lease_ended(
     token: LeaseToken,
     machine: &DynamicObject,
@@ -358,10 +409,9 @@ pub(super) fn ignored(machine: &MachineRef, object: &DynamicObject) -> Option<Re
     Some(Refused::new(FenceRefusal::Ignored, said))
 }
 
-/// Why a fence may not be opened on a Node: another client cordoned it. A Node with an open token of this lease, or of an
-/// earlier one, was taken out of service by dormer itself.
-pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused> {
-    let taken = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
+/// Why a fence may not be opened on a Node: another client cordoned it. `taken`: dormer itself took it out of service,
+/// under this lease or an earlier one.
+pub(super) fn kept_by_a_person(node: &Node, taken: bool) -> Option<Refused> {
     if !cordoned(node) || taken {
         return None;
     }
@@ -372,7 +422,7 @@ pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused
         let at = at.map_or_else(String::new, |at| format!(", {at}"));
         format!(" (by {}{at})", by.program)
     });
-    let said = format!("somebody else cordoned the Node {name}{by}: dormer does not upgrade it");
+    let said = format!("another client cordoned the Node {name}{by}: dormer does not upgrade it");
     Some(Refused::new(FenceRefusal::Cordoned, said))
 }
 
@@ -473,6 +523,16 @@ fn came_back(node: &Node) -> Refused {
 fn node_ref<'a>(machine: &'a DynamicObject, field: &str) -> Option<&'a str> {
     let text = machine.data["status"]["nodeRef"][field].as_str();
     text.filter(|text| !text.is_empty())
+}
+
+/// Day of the API server by its own clock, as `2026-11-28`. `None`: it does not answer, or not with a date.
+pub async fn server_day(client: &Client) -> Option<String> {
+    let request = Request::new("").get("version", &GetParams::default());
+    let request = client.send(request.ok()?.map(Body::from));
+    let answer = timeout(ANSWER_MAX, request).await.ok()?.ok()?;
+    let date = answer.headers().get("date")?.to_str().ok()?;
+    let moment = jiff::Timestamp::from_millisecond(http_date(date)?).ok()?;
+    Some(moment.to_string().get(..10)?.to_owned())
 }
 
 /// The time of a `Date` header (RFC 9110, section 5.6.7), in milliseconds since 1970.

@@ -71,7 +71,7 @@ const WATCH_S: u32 = 240;
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// What a Secret hands over.
-pub(super) struct Handed {
+pub(super) struct TokenSecret {
     pub(super) token: Zeroizing<String>,
     /// The ids that count for the machine, as its Secret keeps them; `None`: the token is no account's.
     pub(super) credentials: Option<String>,
@@ -172,11 +172,13 @@ impl KubernetesExecutor {
     }
 
     async fn ask_once(&self, machine: &MachineRef, asked: &str) -> Result<(), Failure> {
-        let (api, what) = (self.joining(), self.what_joins(&machine.uid));
+        let api = self.joining();
+        let what = self.what_joins(&machine.uid);
         let name = name(&machine.uid);
         if call_if_there("get", &what, api.get(&name)).await?.is_some() {
             let change = json!({"metadata": {"annotations": {ASKED: asked}}});
-            let (params, change) = (by_us(), Patch::Merge(&change));
+            let params = by_us();
+            let change = Patch::Merge(&change);
             let changed = api.patch(&name, &params, &change);
             if call_if_there("patch", &what, changed).await?.is_some() {
                 return Ok(());
@@ -203,8 +205,10 @@ impl KubernetesExecutor {
 
     /// Ends the hand-over for a machine: the approver takes its token away then.
     pub(super) async fn end_join(&self, machine: &MachineRef) {
-        let (api, what) = (self.joining(), self.what_joins(&machine.uid));
-        let (params, name) = (DeleteParams::default(), name(&machine.uid));
+        let api = self.joining();
+        let what = self.what_joins(&machine.uid);
+        let params = DeleteParams::default();
+        let name = name(&machine.uid);
         let gone = api.delete(&name, &params);
         if let Err(failure) = call_if_there("delete", &what, gone).await {
             let machine = &machine.name;
@@ -314,7 +318,8 @@ impl KubernetesExecutor {
         let api = self.joining();
         let name = secret.name_any();
         let what = format!("Secret {}/{name}", namespace(&self.settings.namespace));
-        let (params, change) = (by_us(), Patch::Merge(&change));
+        let params = by_us();
+        let change = Patch::Merge(&change);
         let written = api.patch(&name, &params, &change);
         match call_if_there("patch", &what, written).await {
             Err(failure) if failure.code != CONFLICT => Err(failure),
@@ -323,7 +328,7 @@ impl KubernetesExecutor {
     }
 
     /// The token for the machine of a Secret, if that machine is one that joins.
-    async fn token_for(&self, secret: &Secret) -> Result<Handed, Failure> {
+    async fn token_for(&self, secret: &Secret) -> Result<TokenSecret, Failure> {
         let machine = machine_of(secret)
             .ok_or_else(|| Failure::lasting(TOKEN_REFUSED, "the Secret names no machine"))?;
         let refused = |why: String| Failure::transient(TOKEN_REFUSED, why);
@@ -346,7 +351,7 @@ impl KubernetesExecutor {
             Tokens::Bootstrap => self.token_of(&machine).await?,
             Tokens::Shared => self.shared_token().await?,
         };
-        Ok(Handed {
+        Ok(TokenSecret {
             token,
             credentials: None,
         })

@@ -20,6 +20,12 @@ pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
 /// On a Node, while it is drained: when the newest pod was created that the first pass found there, by the API server's
 /// clock.
 pub const NEWEST_POD: &str = "dormer.io/newest-pod";
+/// On a Machine with an open fence, and on a WindowsHost that leaves: when the present drain began, by the API server's
+/// clock.
+pub const DRAINED_SINCE: &str = "dormer.io/drained-since";
+/// On a Machine: the lease token under which a tear-down of its host may have begun. A worker that gets the order again
+/// finishes it.
+pub const TEARING: &str = "dormer.io/tearing-down";
 /// On a Node: the cluster autoscaler does not take it when it is `true`.
 pub const NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// Annotation of a Node with an open fence: dormer has set [`NO_SCALE_DOWN`] and removes it when the fence is closed.
@@ -32,6 +38,10 @@ pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
 /// configured the host (docs/field-notes.md, WMCO beside dormer).
 pub const WMCO_REBOOT: &str = "windowsmachineconfig.openshift.io/reboot-required";
 pub const WMCO_UPGRADING: &str = "windowsmachineconfig.openshift.io/upgrading";
+/// Annotations of a Node: the host key that WMCO pinned, in base64, and its type. It refuses a host with another key
+/// (docs/field-notes.md, WMCO beside dormer).
+pub const WMCO_HOST_KEY: &str = "windowsmachineconfig.openshift.io/ssh-host-key";
+pub const WMCO_HOST_KEY_TYPE: &str = "windowsmachineconfig.openshift.io/ssh-host-key-type";
 /// On a WindowsHost: the ConfigMap that it was made from.
 pub const HOST_FROM: &str = "dormer.io/from";
 /// Finalizer of a WindowsHost: it stays until its host is torn down and its Node deleted.
@@ -47,7 +57,7 @@ pub const CLUSTER_LINK: &str = "cluster.x-k8s.io/machine";
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// That label with its value.
+/// [`MANAGED_BY`] with the value of dormer's own objects.
 pub const OURS: (&str, &str) = (MANAGED_BY, "dormer");
 /// On such an object: the namespace of the dormer that made it, where several could be in one cluster.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -58,7 +68,7 @@ pub const CLOUD_TOKEN_DUE: &str = "dormer.io/cloud-token-due";
 /// Condition of a Node that dormer configured, with the result.
 pub const CONDITION: &str = "DormerConfigured";
 /// Every annotation that dormer writes on Machines and Nodes under a name of its own.
-pub const OWN: [&str; 9] = [
+pub const OWN: [&str; 11] = [
     INSTALLATION,
     NODE_NAME,
     FENCE,
@@ -66,6 +76,8 @@ pub const OWN: [&str; 9] = [
     HOST_KEY,
     WAS_CORDONED,
     NEWEST_POD,
+    DRAINED_SINCE,
+    TEARING,
     HELD_FROM_SCALE_DOWN,
     CLOUD_TOKEN_DUE,
 ];

@@ -36,12 +36,15 @@ mod refusal;
 mod template;
 pub mod token;
 mod verify;
+mod watched;
 
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings, Tokens};
-pub(crate) use cluster_config::ClusterConfigReader;
+pub(crate) use cluster_config::{ClusterConfigReader, watched as watched_settings};
 pub use csr::requested_names;
+pub use guard::server_day;
 pub(crate) use guard::{CONTROL_PLANE, OS};
 pub use kubelet::KUBELET_PORT;
+pub(crate) use watched::Watched;
 
 use crate::{execute::Execute, progress::Progress, ssh::Dialer};
 use dormer_proto::{
@@ -52,7 +55,6 @@ use dormer_proto::{
     work::Order,
 };
 use evict::Pass;
-use guard::Refused;
 use kube::Client;
 use std::{sync::Arc, time::Duration};
 
@@ -304,16 +306,15 @@ impl Execute for KubernetesExecutor {
             | Task::ForgetHost { .. }
             | Task::DeleteMachine { .. } => return Ok(None),
         };
-        let refused = self.tear_down_refused(&host.machine, guard).await?;
-        // An earlier attempt may have torn down half of the host: the task then waits instead of returning the lease.
         let begun = guard.begun || order.attempt > Attempt(1);
-        let waits = |refused: &Refused| (refused.stops() || refused.is_uncordoned()) && begun;
-        match refused {
-            // A half torn-down host is finished, even if a person labels its Machine meanwhile.
-            Some(refused) if refused.is_ignored() && begun => Ok(None),
-            Some(refused) if waits(&refused) => Err(refused.failure()),
-            refused => Ok(refused.map(Refused::outcome)),
+        for _ in 1..ROUNDS_MAX {
+            match self.before_tear_down(&host.machine, guard, begun).await {
+                // Another client wrote the Machine after the read.
+                Err(failure) if failure.code == error::CONFLICT => {}
+                done => return done,
+            }
         }
+        self.before_tear_down(&host.machine, guard, begun).await
     }
 
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {

@@ -4,7 +4,10 @@
 //! (docs/field-notes.md, WMCO beside dormer). An operator that is only installed (a ClusterServiceVersion, a Deployment
 //! without replicas) is reported and stops nothing.
 
-use dormer_proto::{message::cut, other_operator::OtherOperator};
+use dormer_proto::{
+    message::cut,
+    other_operator::{self, OtherOperator},
+};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -106,10 +109,12 @@ fn is_copy(labels: &BTreeMap<String, String>) -> bool {
 /// Sentence for people about a running operator: its Pod or Deployment, its namespace, and the command that stops it.
 #[must_use]
 pub fn sentence(what: &str, namespace: &str) -> String {
-    format!(
-        "the Windows Machine Config Operator runs ({what}) and configures the same hosts; to stop it: kubectl -n \
-         {namespace} scale deployment {DEPLOYMENT} --replicas=0, and where OLM undoes that, delete its Subscription and \
-         ClusterServiceVersion first"
+    other_operator::text(
+        &format!("the Windows Machine Config Operator runs ({what}) and configures the same hosts"),
+        &format!(
+            "kubectl -n {namespace} scale deployment {DEPLOYMENT} --replicas=0, and where OLM undoes that, delete its \
+             Subscription and ClusterServiceVersion first"
+        ),
     )
 }
 

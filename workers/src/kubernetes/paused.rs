@@ -18,7 +18,7 @@ const PAUSED: &str = "cluster.x-k8s.io/paused";
 /// Pause that the Machine itself shows: the annotation, or the condition of its controller. The Machine API sets the
 /// condition when Cluster API is authoritative (machine-api-operator 951196122, `pkg/controller/machine/controller.go`,
 /// `PausedCondition`).
-fn of_itself(machine: &DynamicObject) -> Option<String> {
+fn pause_on_machine(machine: &DynamicObject) -> Option<String> {
     let name = machine.name_any();
     if machine.annotations().contains_key(PAUSED) {
         return Some(format!("the Machine {name} has the annotation {PAUSED}"));
@@ -33,7 +33,7 @@ fn of_itself(machine: &DynamicObject) -> Option<String> {
 impl KubernetesExecutor {
     /// Why the pool, a label on the Machine, or a pause of its controllers forbids disruption now. What cannot be read
     /// counts as paused: the task fails, and the engine retries it.
-    pub(super) async fn stopped_or_paused(
+    pub(super) async fn disruption_refused(
         &self,
         machine: &MachineRef,
         object: &DynamicObject,
@@ -43,6 +43,17 @@ impl KubernetesExecutor {
         if let Some(refused) = not_ours.or_else(|| ignored(machine, object)) {
             return Ok(Some(refused));
         }
+        self.pool_or_controllers_paused(machine, object, guard)
+            .await
+    }
+
+    /// Why the pool, or a pause of the Machine's controllers, forbids disruption now, whatever the Machine's labels say.
+    pub(super) async fn pool_or_controllers_paused(
+        &self,
+        machine: &MachineRef,
+        object: &DynamicObject,
+        guard: &Guard,
+    ) -> Result<Option<Refused>, Failure> {
         if let Some(refused) = self.stopped(guard).await? {
             return Ok(Some(refused));
         }
@@ -50,7 +61,7 @@ impl KubernetesExecutor {
         if leaves_for_good(machine, object) {
             return Ok(None);
         }
-        let why = match of_itself(object) {
+        let why = match pause_on_machine(object) {
             None if machine.api.is_cluster() => self.paused_above(machine, object).await?,
             why => why,
         };

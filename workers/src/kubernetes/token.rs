@@ -57,6 +57,11 @@ pub fn user(id: &str) -> String {
     format!("system:bootstrap:{id}")
 }
 
+/// User names that the holder of a machine's token may have.
+pub(super) fn users(home: &str, uid: &str) -> impl Iterator<Item = String> {
+    (0..IDS_MAX).map(move |nth| user(&id(home, uid, nth)))
+}
+
 fn character(number: usize) -> char {
     char::from(ALPHABET[number % ALPHABET.len()])
 }

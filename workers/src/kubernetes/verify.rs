@@ -1,5 +1,6 @@
 //! Checks of a Node before it counts as joined: whether it serves, beyond its condition Ready. Each check has its own
-//! result. A check that cannot be executed from here is "not checked", with the reason, never "ok".
+//! result. A check that cannot be executed from here is "not checked", with the reason, never "ok"; a node that joins fails
+//! by it, but for those of a list (`CheckName::may_be_unchecked`).
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
@@ -50,7 +51,7 @@ pub(super) struct NodeReading<'a> {
 }
 
 impl KubernetesExecutor {
-    /// Checks a Node that was just read.
+    /// Checks a Node that was just read, and is to join.
     pub(super) async fn verify(
         &self,
         live: &LiveNode,
@@ -72,7 +73,7 @@ impl KubernetesExecutor {
         {
             checks.extend(self.canary(&live.node, image).await);
         }
-        checks
+        checks.into_iter().map(NodeCheck::for_a_join).collect()
     }
 
     /// Checks a Node at a person's wish, by its name.

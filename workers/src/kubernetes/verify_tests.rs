@@ -359,3 +359,25 @@ fn a_log_that_the_kubelet_does_not_give_is_another_matter_than_a_right() {
     let fine = checked(CheckName::Logs, log_answer("the log of Pod a/b", Ok(())));
     assert_eq!(fine.result, CheckResult::Ok);
 }
+
+/// The pods of a node that joins cannot be listed, and its Ready condition has no time.
+#[test]
+fn what_has_to_be_known_of_a_node_that_joins_fails_when_it_is_not() {
+    let mut world = healthy();
+    world.pods = Err("dormer may not list pods".into());
+    world.kubelet = ServingCertificate::Unknown("nothing reaches port 10250".into());
+    let time = world.node.pointer_mut("/status/conditions/0").expect("one");
+    time["lastTransitionTime"] = Value::Null;
+    let checks = world.checks().into_iter().map(NodeCheck::for_a_join);
+    let not_ok: Vec<_> = checks.filter(|it| it.result != CheckResult::Ok).collect();
+    let results: Vec<_> = not_ok.iter().map(|it| (&*it.check, it.result)).collect();
+    assert_eq!(
+        results,
+        [
+            ("certificate", CheckResult::NotChecked),
+            ("daemonsets", CheckResult::Failed),
+            ("settled", CheckResult::Failed),
+        ]
+    );
+    assert!(not_ok[1].said.contains("dormer may not list pods"));
+}

@@ -16,16 +16,19 @@ use dormer_proto::{
     address::Origin,
     envelope,
     id::Incarnation,
-    message::{Heartbeat, RemoteCommand},
+    lock::Locked as _,
+    message::{Heartbeat, NodeSettings, RemoteCommand},
     subject::{HISTORY_STREAMS, Identity, META_IDENTITY, Names},
 };
 use futures::{Stream, StreamExt};
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::time::Instant;
 
+/// Greatest age of published settings for nodes.
+const SETTINGS_AGE_MAX: Duration = Duration::from_secs(300);
 /// Least time between two reads of the store's incarnation.
 pub(super) const INCARNATION_EVERY: Duration = Duration::from_secs(1);
 
@@ -37,6 +40,8 @@ pub struct NatsLink {
     keys: Option<Arc<Keys>>,
     /// Incarnation of the store. Lock held for a copy, never across an await.
     incarnation: Mutex<KnownIncarnation>,
+    /// Lock held during a read of the incarnation. Other readers wait for it: without it a good signature is wrong.
+    reading: tokio::sync::Mutex<()>,
 }
 
 /// Known incarnation of the store.
@@ -70,6 +75,7 @@ impl NatsLink {
             names,
             keys: options.keys.clone(),
             incarnation: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -182,31 +188,26 @@ impl NatsLink {
 
     /// Incarnation of the store, if it was read before.
     fn known(&self) -> Option<Incarnation> {
-        self.incarnation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .value
+        self.incarnation.locked().value
     }
 
     /// Time since the store's incarnation was read. `None`: it never was.
     pub(super) fn incarnation_age(&self) -> Option<Duration> {
-        let known = self
-            .incarnation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let known = self.incarnation.locked();
         known.read.map(|at| at.elapsed())
     }
 
     /// Incarnation of the store, read once in a while only: anyone can send wrong signatures.
     async fn refreshed(&self) -> Option<Incarnation> {
+        let _reading = self.reading.lock().await;
         {
-            let mut known = self
-                .incarnation
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.incarnation.locked();
             let now = Instant::now();
             let asked = known.asked.replace(now);
-            if asked.is_some_and(|at| now.duration_since(at) < INCARNATION_EVERY) {
+            // Until it is known, each message asks: an engine makes a store and sends the first order at once.
+            let known_lately = known.value.is_some()
+                && asked.is_some_and(|at| now.duration_since(at) < INCARNATION_EVERY);
+            if known_lately {
                 known.asked = asked;
                 return known.value;
             }
@@ -247,16 +248,13 @@ impl NatsLink {
                 identity.history_streams
             )));
         }
-        let mut known = self
-            .incarnation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.incarnation.locked();
         known.value = Some(identity.incarnation);
         known.read = Some(Instant::now());
         Ok(identity.incarnation)
     }
 
-    /// Every worker's and approver's heartbeats and remote commands, for those who show them. Some may be missed.
+    /// Every worker's and approver's heartbeats and remote commands, and workers' settings for nodes. Some may be missed.
     ///
     /// # Errors
     /// The connection has ended for good.
@@ -273,11 +271,17 @@ impl NatsLink {
             let link = Arc::clone(&link);
             async move {
                 let headers = message.headers.as_ref();
-                let origins = [Origin::Worker, Origin::Approver];
-                link.verify(&origins, &message.subject, &message.payload, headers)
-                    .await
-                    .ok()?;
-                WorkerEvent::read(&message.payload)
+                let verify = |origins: &'static [Origin]| {
+                    link.verify(origins, &message.subject, &message.payload, headers)
+                };
+                verify(&[Origin::Worker, Origin::Approver]).await.ok()?;
+                let event = WorkerEvent::read(&message.payload)?;
+                if matches!(event, WorkerEvent::Settings(_)) {
+                    // An approver does not configure nodes, and an earlier message may be outdated.
+                    let at = verify(&[Origin::Worker]).await.ok()?;
+                    link.fresh(at, SETTINGS_AGE_MAX, &message.subject).ok()?;
+                }
+                Some(event)
             }
         }))
     }
@@ -289,6 +293,8 @@ pub enum WorkerEvent {
     /// An attempt is alive.
     Heartbeat(Heartbeat),
     Ran(RemoteCommand),
+    /// Values for rendering nodes.
+    Settings(NodeSettings),
 }
 
 impl WorkerEvent {
@@ -296,7 +302,9 @@ impl WorkerEvent {
     fn read(bytes: &[u8]) -> Option<Self> {
         let beat = envelope::decode::<Heartbeat>(bytes, 0).map(|(beat, _)| Self::Heartbeat(beat));
         let ran = || envelope::decode::<RemoteCommand>(bytes, 0).map(|(ran, _)| Self::Ran(ran));
-        beat.or_else(|_| ran()).ok()
+        let settings =
+            || envelope::decode::<NodeSettings>(bytes, 0).map(|(it, _)| Self::Settings(it));
+        beat.or_else(|_| ran()).or_else(|_| settings()).ok()
     }
 }
 

@@ -15,14 +15,15 @@ use dormer_proto::{
     address::{Address, Origin},
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
-    message::{Heartbeat, RemoteCommand, ReportReceipt, Reporter},
+    lock::Locked as _,
+    message::{Heartbeat, NodeSettings, RemoteCommand, ReportReceipt, Reporter},
     subject::{APPROVALS, HOST_CLASS, WORKER_CLASSES},
     work::Report,
 };
 use futures::StreamExt;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
@@ -57,7 +58,7 @@ struct PendingReports(Mutex<HashMap<Key, oneshot::Sender<ReportReceipt>>>);
 impl PendingReports {
     fn all(&self) -> MutexGuard<'_, HashMap<Key, oneshot::Sender<ReportReceipt>>> {
         // Held for a map operation, never across an await.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -95,6 +96,19 @@ impl NatsOrders {
             waiting,
             listening,
         })
+    }
+
+    /// Publishes values for rendering nodes, for consoles.
+    ///
+    /// # Errors
+    /// The message is too large, or the connection has ended for good.
+    pub async fn publish_settings(&self, settings: &NodeSettings) -> Result<(), PortError> {
+        let (bytes, _) = envelope::encode(settings, 0).map_err(failed)?;
+        let incarnation = self.link.present().await.unwrap_or_default();
+        let subject = self.link.names.heartbeats();
+        self.link
+            .send(self.origin(), incarnation, subject, bytes.into())
+            .await
     }
 
     fn origin(&self) -> Origin {

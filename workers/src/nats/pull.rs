@@ -6,11 +6,11 @@ use async_nats::jetstream::{
     AckKind, Message,
     consumer::{AckPolicy, PullConsumer, pull},
 };
-use dormer_proto::subject::workers_consumer;
+use dormer_proto::{lock::Locked as _, subject::workers_consumer};
 use futures::StreamExt;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
@@ -54,7 +54,7 @@ struct Shared {
 
 impl Shared {
     fn here(&self) -> MutexGuard<'_, VecDeque<Message>> {
-        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+        self.here.locked()
     }
 }
 

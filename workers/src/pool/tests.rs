@@ -35,6 +35,7 @@ impl Installed for Newest {
             canary: (payload == "p2").then(|| "agnhost:2.63.0".to_owned()),
             platforms: vec!["aws".into()],
             expired: (payload == "p2").then(|| "p2 has expired".to_owned()),
+            build: (payload == "p2").then(|| "the second".to_owned()),
         })
     }
 
@@ -45,6 +46,86 @@ impl Installed for Newest {
     fn changed(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
+}
+
+/// Payloads by what they may follow. Those whose name ends in `x` have expired, and each kubelet's minor version is in its name,
+/// as are a platform after `@` and a refused Windows build after `!`.
+struct Edged(&'static [(&'static str, &'static [&'static str])]);
+
+impl Installed for Edged {
+    fn desired(&self, _: &str, _: Option<&str>) -> Result<BTreeMap<String, Desired>, String> {
+        Ok(BTreeMap::new())
+    }
+
+    fn edges(&self, payload: &str) -> Option<Edges> {
+        let (name, may_follow) = self.0.iter().find(|(name, _)| *name == payload)?;
+        let number = name.split(['@', '!']).next()?;
+        let kubelet = number.trim_end_matches('x').rsplit('-').next();
+        let platform = name.split_once('@').map(|(_, it)| it.to_owned());
+        Some(Edges {
+            platforms: platform.into_iter().collect(),
+            may_follow: may_follow.iter().map(|&it| it.to_owned()).collect(),
+            kubelet: kubelet.and_then(|it| it.parse().ok()),
+            expired: name.ends_with('x').then(|| "it has expired".to_owned()),
+            ..Edges::default()
+        })
+    }
+
+    fn refused_builds(&self, _: &str, payload: &str) -> BTreeMap<String, String> {
+        let build = payload.split_once('!').map(|(_, it)| it.to_owned());
+        build.into_iter().map(|it| (it, "no".to_owned())).collect()
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
+    }
+}
+
+#[test]
+fn the_terms_name_the_installed_payloads_that_lead_to_one() {
+    let lead = |edges, payload: &str, servers| -> Vec<String> {
+        let installed = Edged(edges);
+        let direct = installed.edges(payload).expect("installed").may_follow;
+        let found = paths(payload, &direct, (&installed, "windows"), servers);
+        let line = |(from, path): (&String, &Vec<String>)| format!("{from}: {}", path.join(" "));
+        found.iter().map(line).collect()
+    };
+    // The shortest, over installed ones only, and from one that is not installed.
+    let chain: &[(&str, &[&str])] = &[
+        ("d-34", &["c-34"]),
+        ("c-34", &["b-34", "a-33"]),
+        ("b-34", &["a-33", "0-33"]),
+    ];
+    assert_eq!(
+        lead(chain, "d-34", None),
+        ["0-33: b-34 c-34", "a-33: c-34", "b-34: c-34"]
+    );
+    assert_eq!(
+        lead(&[("d-34", &["c-34"])], "d-34", None),
+        Vec::<String>::new()
+    );
+    // An upgrade to one that has expired, or whose kubelet is too new, does not begin.
+    let expired: &[(&str, &[&str])] = &[("d-34", &["c-34x"]), ("c-34x", &["b-34"])];
+    assert_eq!(lead(expired, "d-34", None), Vec::<String>::new());
+    let newer: &[(&str, &[&str])] = &[("d-34", &["c-35"]), ("c-35", &["b-34"])];
+    assert_eq!(lead(newer, "d-34", None), ["b-34: c-35"]);
+    let (oldest, newest) = (34, 34);
+    let servers = Some(ApiServers { oldest, newest });
+    assert_eq!(lead(newer, "d-34", servers), Vec::<String>::new());
+    // One that is not for each host of the last is no way there.
+    let narrow: &[(&str, &[&str])] = &[("d-34", &["c-34@aws"]), ("c-34@aws", &["b-34"])];
+    assert_eq!(lead(narrow, "d-34", None), Vec::<String>::new());
+    let same: &[(&str, &[&str])] = &[("d-34@aws", &["c-34@aws"]), ("c-34@aws", &["b-34"])];
+    assert_eq!(lead(same, "d-34@aws", None), ["b-34: c-34@aws"]);
+    let built: &[(&str, &[&str])] = &[("d-34", &["c-34!10.0.26100"]), ("c-34!10.0.26100", &["b"])];
+    assert_eq!(lead(built, "d-34", None), Vec::<String>::new());
+    // A circle ends.
+    let circle: &[(&str, &[&str])] = &[
+        ("d-34", &["c-34"]),
+        ("c-34", &["b-34"]),
+        ("b-34", &["d-34", "c-34"]),
+    ];
+    assert_eq!(lead(circle, "d-34", None), ["b-34: c-34"]);
 }
 
 fn terms(spec: Value, servers: Option<ApiServers>) -> Result<Terms, PoolError> {
@@ -63,6 +144,10 @@ fn a_payload_comes_with_its_terms() {
     assert_eq!((plain.back_from, plain.skew), (None, None));
     assert_eq!(plain.expired.as_deref(), Some("p2 has expired"));
     assert_eq!(plain.canary.as_deref(), Some("agnhost:2.63.0"));
+    assert_eq!(
+        plain.paths,
+        [("p0".to_owned(), vec!["p1".to_owned()])].into()
+    );
     let older = terms(json!({"payload": "p1"}), None).expect("accepted");
     assert!(older.installed.is_empty(), "p0 is not installed");
     let back = json!({"payload": "p1", "rollbackFrom": "p2"});
@@ -170,6 +255,20 @@ fn good_values_are_taken() {
 }
 
 #[test]
+fn a_pool_names_its_layers_from_the_lowest() {
+    assert_eq!(layers(&json!({})), Ok(Vec::new()));
+    assert_eq!(
+        layers(&Value::Null),
+        Ok(Vec::new()),
+        "a pool without a spec"
+    );
+    let named = json!({"layers": ["site.yaml-1", "blue"]});
+    let names = layers(&named).expect("accepted");
+    assert_eq!(names, ["site.yaml-1", "blue"]);
+    assert!(read(named).is_ok());
+}
+
+#[test]
 fn a_rollback_holds_until_the_specs_payload_is_changed() {
     let status = json!({"override":
         {"payload": "p1", "from": "p2", "insteadOf": "installed", "by": "ada: it crashes"}});
@@ -197,6 +296,33 @@ fn a_rollback_holds_until_the_specs_payload_is_changed() {
 }
 
 #[test]
+fn another_build_of_a_version_that_the_status_remembers_is_refused() {
+    let read = |payload: &str, known: Value| {
+        let spec = json!({"payload": payload});
+        let status = json!({"builds": known});
+        PoolSpec::read("windows", &spec, &status)?.resolve(&Newest(watch::Sender::new(0)), None)
+    };
+    let same = read("p2", json!({"p2": "the second", "p1": "the first"}));
+    let terms = same.expect("accepted").terms;
+    assert_eq!(terms["p2"].build.as_deref(), Some("the second"));
+    read("p2", json!({"p1": "the first"})).expect("it is not known");
+    read("p2", Value::Null).expect("none is known");
+    // No key signed p1: a folder's own payload may be built again.
+    read("p1", json!({"p1": "the first"})).expect("it has no build");
+    let other = read("p2", json!({"p2": "the first"})).expect_err("another build");
+    assert_eq!(other.key, "spec.payload");
+    let said = other.to_string();
+    assert!(
+        said.contains("payload p2 is another build") && said.contains("a version of its own"),
+        "{said}"
+    );
+    assert!(
+        said.contains("in the pool's status.builds") && said.contains("docs/runbook.md"),
+        "{said}"
+    );
+}
+
+#[test]
 fn bad_values_name_their_field() {
     let table = [
         (json!([]), "spec"),
@@ -206,6 +332,12 @@ fn bad_values_name_their_field() {
         (json!({"payload": "p3"}), "spec.payload"),
         (json!({"rollbackFrom": "p1"}), "spec.rollbackFrom"),
         (json!({"profile": "../etc"}), "spec.profile"),
+        (json!({"layers": "blue"}), "spec.layers"),
+        (json!({"layers": [""]}), "spec.layers"),
+        (json!({"layers": ["Blue"]}), "spec.layers"),
+        (json!({"layers": ["a/b"]}), "spec.layers"),
+        (json!({"layers": ["blue", "blue"]}), "spec.layers"),
+        (json!({"layers": vec!["a"; 9]}), "spec.layers"),
         (json!({"paused": "yes"}), "spec.paused"),
         (
             json!({"strategy": {"type": "recreate"}}),

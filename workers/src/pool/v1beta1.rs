@@ -13,11 +13,13 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The fields of the spec, which are read strictly: another one is refused.
-pub const FIELDS: [&str; 12] = [
+pub const FIELDS: [&str; 13] = [
     "approval",
     "drain",
+    "layers",
     "nodeNames",
     "paused",
     "payload",
@@ -130,6 +132,12 @@ pub struct WindowsPoolSpec {
         "message": "must be a name: letters, digits, . - _ +",
     }]))]
     pub profile: String,
+    /// Layers over the profile: names of ConfigMaps in dormer's namespace, the lowest first, each with the layer's text as
+    /// `layer.yaml`. They lie above the layers that dormer was started with. If one is absent or has a mistake, an Event
+    /// says so, and the layers as they were last read stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "map_names")]
+    pub layers: Vec<String>,
     /// Way in which machines are changed, and how many at once.
     #[serde(default)]
     pub strategy: StrategySpec,
@@ -243,7 +251,7 @@ pub enum ApprovalSpec {
 /// What follows a drain that takes too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AfterTimeoutSpec {
-    /// The drain goes on.
+    /// The drain continues.
     #[default]
     Wait,
     /// The node is uncordoned, and the machine held.
@@ -278,6 +286,7 @@ impl Default for WindowsPoolSpec {
             payload: payload(),
             rollback_from: None,
             profile: profile(),
+            layers: Vec::new(),
             strategy: StrategySpec::default(),
             approval: ApprovalSpec::Automatic,
             drain: DrainSpec::default(),
@@ -321,6 +330,10 @@ pub struct PoolStatus {
     pub since: Option<String>,
     /// Payload that its machines should run.
     pub payload: Option<String>,
+    /// Builds of payloads that the rollout has known: the SHA-256 of each one's manifest, by its version. Another build of
+    /// one of these versions is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builds: Option<BTreeMap<String, String>>,
     /// Number of machines enrolled.
     pub members: Option<i64>,
     /// Number of machines that serve.
@@ -420,6 +433,22 @@ fn int_or_percent(_: &mut schemars::SchemaGenerator) -> Schema {
             "rule": "type(self) == int ? self >= 1 && self <= 5000 : string(self).matches('^([1-9][0-9]?|100)%$')",
             "message": "must be a number from 1, or 1% to 100%",
         }],
+    })
+}
+
+fn map_names(_: &mut schemars::SchemaGenerator) -> Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "set",
+        "items": {
+            "type": "string",
+            "maxLength": 253,
+            "x-kubernetes-validations": [{
+                "rule": "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
+                "message": "must be the name of a ConfigMap: lower-case letters, digits, - and .",
+            }],
+        },
     })
 }
 

@@ -4,6 +4,9 @@ use dormer_proto::message::Failure;
 use russh::keys::{HashAlg, PublicKey};
 use std::io;
 
+/// Time after which a login is tried again whose key's holder did not sign, in milliseconds.
+const SIGNER_AGAIN_MS: u64 = 15_000;
+
 /// Reason for which a host could not be reached or asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
@@ -16,6 +19,9 @@ pub enum SshError {
     /// The private key is none that we use.
     #[error("the SSH private key is {0}: make another (ssh-keygen -t ed25519, or -t rsa -b 3072)")]
     KeyWeak(String),
+    /// What holds the private key does not answer, has no such key, or does not sign with it.
+    #[error("{0} {1}")]
+    Signer(String, String),
     /// Nothing listens.
     #[error(
         "the SSH port of {0} refuses connections: sshd does not run (yet), or the host is still booting"
@@ -23,7 +29,7 @@ pub enum SshError {
     Refused(String),
     /// No answer at all.
     #[error(
-        "no answer from {0}: the host is down, or a firewall drops packets (its SSH port, profile Public?)"
+        "no answer from {0}: the host is down, or a firewall drops packets to its SSH port (is the network profile Public?)"
     )]
     NoAnswer(String),
     /// This computer cannot send to the address, for example because it has no route, or a name has no address.
@@ -34,8 +40,8 @@ pub enum SshError {
     Handshake(String, String),
     /// The key is not accepted.
     #[error(
-        "{0} does not accept our key for {1}: user data has not run yet, or administrators_authorized_keys \
-         is open to others than Administrators and SYSTEM"
+        "{0} does not accept our key for {1}: user data has not run yet, or accounts other than Administrators and \
+         SYSTEM can write administrators_authorized_keys"
     )]
     Auth(String, String),
     /// Another host key than the pinned one.
@@ -135,6 +141,7 @@ impl SshError {
             Self::Key(_) => "KeyUnreadable",
             Self::KeyEncrypted => "KeyEncrypted",
             Self::KeyWeak(_) => "KeyTooWeak",
+            Self::Signer(..) => "SshAgentUnusable",
             Self::Refused(_) => "ConnectRefused",
             Self::NoAnswer(_) | Self::Unreachable(..) => "ConnectTimeout",
             Self::Handshake(..) => "HandshakeFailed",
@@ -186,6 +193,12 @@ impl From<SshError> for Failure {
             SshError::HostKey { .. } => Self {
                 shown_key,
                 ..Self::lasting(code, text)
+            },
+            // The host did nothing wrong, so that its attempts do not count. A person mends the holder of the key.
+            SshError::Signer(..) => Self {
+                after_ms: Some(SIGNER_AGAIN_MS),
+                uncounted: true,
+                ..Self::transient(code, text)
             },
             // A host with a full disk is retried slowly (scenario 18).
             SshError::Full(..) => Self {

@@ -1,6 +1,7 @@
 //! SSH handshake policy: host-key pinning, and a limit on what a host may send before the login.
 
 use super::{SshError, error::pins};
+use dormer_proto::lock::Locked as _;
 use russh::{
     client::{self, DisconnectReason},
     keys::{Algorithm, PublicKeyOrCertificate, ssh_key::public::KeyData},
@@ -8,7 +9,7 @@ use russh::{
 use std::{
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{sync::watch, time::timeout};
@@ -36,6 +37,15 @@ pub(super) enum CutReason {
     /// A banner without end.
     #[error("its banner has no end")]
     Banner,
+    /// What has the private key does not sign.
+    #[error(transparent)]
+    Signer(SshError),
+}
+
+impl From<russh::SendError> for CutReason {
+    fn from(_: russh::SendError) -> Self {
+        Self::Ssh(russh::Error::SendError)
+    }
 }
 
 /// Observations of a connection.
@@ -43,6 +53,8 @@ pub(super) enum CutReason {
 pub(super) struct ConnectionState {
     /// The host key, as OpenSSH writes public keys, without a comment.
     pub(super) key: String,
+    /// What the server calls itself, as `SSH-2.0-OpenSSH_for_Windows_9.5`.
+    pub(super) server: String,
     /// Why it ended.
     pub(super) ended: Option<CutReason>,
 }
@@ -57,7 +69,7 @@ pub(super) struct SharedState {
 
 impl SharedState {
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Comes when the connection has ended.
@@ -142,6 +154,17 @@ impl client::Handler for Guard {
         }
     }
 
+    async fn kex_done(
+        &mut self,
+        _: Option<&[u8]>,
+        _: &russh::Names,
+        session: &mut client::Session,
+    ) -> Result<(), CutReason> {
+        let server = String::from_utf8_lossy(session.remote_sshid());
+        self.shared.lock().server = server.into_owned();
+        Ok(())
+    }
+
     async fn auth_banner(
         &mut self,
         banner: &str,
@@ -188,6 +211,7 @@ pub(super) fn refused(address: &str, cut: CutReason, pin: Option<&str>, shown: S
         },
         CutReason::Weak(weakness) => SshError::HostKeyWeak(at, weakness),
         CutReason::Banner => SshError::Endless(at, "banner", BANNER_BYTES_MAX as u64),
+        CutReason::Signer(error) => error,
         CutReason::Ssh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {
             let kind = format!("{kind:?} algorithm (it offers {})", theirs.join(", "));
             SshError::NoCommon(at, kind)

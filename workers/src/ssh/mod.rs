@@ -1,5 +1,6 @@
 //! SSH and SFTP in the dialect of OpenSSH for Windows, with one pool of connections for each worker.
 
+mod conversation;
 mod dial;
 mod error;
 mod guard;
@@ -9,28 +10,52 @@ mod pool;
 pub mod rotation;
 mod session;
 mod sftp;
+mod signer;
 
+pub use conversation::Conversation;
 pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
 pub use error::{SshError, fingerprint, is_fingerprint};
 pub use pool::Pool;
 pub use session::{Command, Output, Session, Signal};
 pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};
+pub use signer::{HeldKey, Signer, SshAgent};
 
-use russh::keys::{self, PrivateKey, decode_secret_key};
+use russh::keys::{self, PrivateKey, PublicKey, decode_secret_key};
 use std::{sync::Arc, time::Duration};
 use zeroize::Zeroizing;
 
 /// How an encrypted key in PKCS #8's form begins (RFC 7468 §11).
 const PKCS8_ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
-/// The private key that opens the hosts. It is printed nowhere.
+/// The private key that opens the hosts. It is printed nowhere. Two are equal if their public halves are, and those of their
+/// previous keys.
 #[derive(Clone)]
 pub struct Key {
-    private: Arc<PrivateKey>,
-    text: Arc<Zeroizing<String>>,
+    public: PublicKey,
+    private: PrivateHalf,
     /// Key of before a rotation, for hosts that refuse this one.
     previous: Option<Arc<Self>>,
 }
+
+/// Who signs with the private half.
+#[derive(Clone)]
+enum PrivateHalf {
+    /// This process, which has it.
+    Here {
+        private: Arc<PrivateKey>,
+        text: Arc<Zeroizing<String>>,
+    },
+    /// A holder outside of this process.
+    Held(Arc<dyn Signer>),
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.public.key_data() == other.public.key_data() && self.previous == other.previous
+    }
+}
+
+impl Eq for Key {}
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,10 +81,22 @@ impl Key {
         match guard::weakness(key.public_key().key_data()) {
             Some(weakness) => Err(SshError::KeyWeak(weakness)),
             None => Ok(Self {
-                private: Arc::new(key),
-                text: Arc::new(pem.to_owned().into()),
+                public: key.public_key().clone(),
+                private: PrivateHalf::Here {
+                    private: Arc::new(key),
+                    text: Arc::new(pem.to_owned().into()),
+                },
                 previous: None,
             }),
+        }
+    }
+
+    /// A key whose private half `signer` has.
+    fn held(public: PublicKey, signer: Arc<dyn Signer>) -> Self {
+        Self {
+            public,
+            private: PrivateHalf::Held(signer),
+            previous: None,
         }
     }
 
@@ -78,18 +115,22 @@ impl Key {
         self.previous.as_deref()
     }
 
-    /// Its text and the previous key's, for those who take them out of what hosts say.
+    /// Its text and the previous key's, as far as they are in this process, for those who take them out of what hosts
+    /// say.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        let previous = self.previous.as_deref().map(|key| key.text.as_str());
-        std::iter::once(self.text.as_str()).chain(previous)
+        let keys = std::iter::once(self).chain(self.previous.as_deref());
+        keys.filter_map(|key| match &key.private {
+            PrivateHalf::Here { text, .. } => Some(text.as_str()),
+            PrivateHalf::Held(_) => None,
+        })
     }
 
     /// Its public half, as `authorized_keys` has it, without a comment.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The public half cannot be encoded.
     pub fn public_line(&self) -> Result<String, SshError> {
-        let mut public = self.private.public_key().clone();
+        let mut public = self.public.clone();
         public.set_comment("");
         public
             .to_openssh()

@@ -1,11 +1,12 @@
 //! Stream that keeps its first bytes: they show which program wrote text instead of SFTP.
 
 use super::Io;
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::VecDeque,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,7 +22,7 @@ pub(super) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
 impl FirstBytes {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Whether nothing came.

@@ -2,10 +2,10 @@
 
 use super::{Dialer, Key, Limits, Session, SshError, error::pins};
 use crate::observer::{self, CountedConnection, Operation};
-use dormer_proto::machine::HostRef;
+use dormer_proto::{lock::Locked as _, machine::HostRef};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -53,7 +53,7 @@ impl Pool {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<PoolKey, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.locked()
     }
 
     /// Connection to a host, opened if no live one exists. The pin is compared each time.

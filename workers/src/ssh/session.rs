@@ -1,21 +1,22 @@
 //! One connection to a host: log in, run a command, open SFTP once.
 
 use super::{
-    Dialer, Key, Limits, Sftp, SshError,
+    Conversation, Dialer, Key, Limits, PrivateHalf, Sftp, Signer, SshError,
     guard::{CutReason, Guard, SharedState, refused},
 };
 use bytes::Bytes;
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
+use dormer_proto::lock::Locked as _;
 use futures::{Stream, StreamExt, stream};
 use russh::{
     Channel, ChannelMsg, ChannelWriteHalf, Preferred,
     client::{self, AuthResult},
-    keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg},
+    keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
 };
 use std::{
     ops::ControlFlow,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::time::{Instant, interval, sleep_until, timeout};
@@ -28,7 +29,7 @@ const SILENT_KEEPALIVES: u32 = 5;
 const ROOM_POLLS_MAX: usize = 30;
 /// Pause between two polls for a free session.
 const ROOM_POLL: Duration = Duration::from_millis(100);
-/// Longest wait for sshd's word on SFTP.
+/// Longest wait for sshd's word on a subsystem or a command.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a command's input that are sent at once: what every sshd takes as one packet.
 const INPUT_PIECE: usize = 32 << 10;
@@ -177,6 +178,12 @@ impl Session {
         &self.host_key
     }
 
+    /// What the server calls itself, as `SSH-2.0-OpenSSH_for_Windows_9.5`.
+    #[must_use]
+    pub fn server(&self) -> String {
+        self.shared.lock().server.clone()
+    }
+
     /// Whether the connection has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -185,14 +192,11 @@ impl Session {
 
     /// Idle time.
     pub(super) fn idle_for(&self) -> Duration {
-        self.used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .elapsed()
+        self.used.locked().elapsed()
     }
 
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.used.locked() = Instant::now();
     }
 
     fn broken(&self, error: impl std::fmt::Display) -> SshError {
@@ -312,6 +316,30 @@ impl Session {
         }
     }
 
+    /// Starts a command that answers each line of its input with one line.
+    ///
+    /// # Errors
+    /// The connection broke, or sshd refuses to run commands.
+    pub async fn converse(&self, line: &str) -> Result<Conversation, SshError> {
+        self.shared.whole(self.start(line)).await
+    }
+
+    async fn start(&self, line: &str) -> Result<Conversation, SshError> {
+        self.touch();
+        let mut channel = self.channel().await?;
+        let asked = channel.exec(true, line).await;
+        asked.map_err(|error| self.broken(error))?;
+        match timeout(SUBSYSTEM_MAX, accepted(&mut channel)).await {
+            Ok(Some(true)) => Ok(Conversation::over(channel, &self.address, self.output_max)),
+            Ok(Some(false)) => Err(self.broken("sshd refuses to run commands")),
+            Ok(None) => Err(self.broken("it ended when a command was to be started")),
+            Err(_) => {
+                let said = "whether it runs a command".to_owned();
+                Err(SshError::Silent(self.address.clone(), said))
+            }
+        }
+    }
+
     async fn try_channel(&self) -> Result<Channel<client::Msg>, SshError> {
         self.handle
             .channel_open_session()
@@ -367,7 +395,7 @@ impl Session {
             .request_subsystem(true, "sftp")
             .await
             .map_err(|error| self.broken(error))?;
-        match timeout(SUBSYSTEM_MAX, subsystem(&mut channel)).await {
+        match timeout(SUBSYSTEM_MAX, accepted(&mut channel)).await {
             Ok(Some(true)) => {
                 Sftp::open(channel.into_stream(), &self.address, self.shared.clone()).await
             }
@@ -381,8 +409,8 @@ impl Session {
     }
 }
 
-/// Whether sshd starts the subsystem; `None`: the channel ended.
-async fn subsystem(channel: &mut Channel<client::Msg>) -> Option<bool> {
+/// Whether sshd starts what was asked for; `None`: the channel ended.
+async fn accepted(channel: &mut Channel<client::Msg>) -> Option<bool> {
     loop {
         match channel.wait().await? {
             ChannelMsg::Success => return Some(true),
@@ -399,34 +427,64 @@ async fn authenticate(
     user: &str,
     key: &Key,
 ) -> Result<AuthResult, CutReason> {
-    let signing = key.signing(handle).await?;
-    let result = handle.authenticate_publickey(user, signing).await?;
+    let result = key.log_in(handle, user).await?;
     match (&result, &key.previous) {
         (
             AuthResult::Failure {
                 remaining_methods, ..
             },
             Some(previous),
-        ) if !remaining_methods.is_empty() => {
-            let signing = previous.signing(handle).await?;
-            Ok(handle.authenticate_publickey(user, signing).await?)
-        }
+        ) if !remaining_methods.is_empty() => previous.log_in(handle, user).await,
         _ => Ok(result),
     }
 }
 
 impl Key {
-    /// The key with its signature hash. SHA-1 is excluded: sshd 7.7 and later supports SHA-2.
-    async fn signing(
+    async fn log_in(
         &self,
-        handle: &client::Handle<Guard>,
-    ) -> Result<PrivateKeyWithHashAlg, CutReason> {
-        let mut hash = None;
-        if self.private.algorithm().is_rsa() {
-            let named = handle.best_supported_rsa_hash().await?.flatten();
-            hash = Some(named.unwrap_or(HashAlg::Sha256));
+        handle: &mut client::Handle<Guard>,
+        user: &str,
+    ) -> Result<AuthResult, CutReason> {
+        let hash = self.hash(handle).await?;
+        match &self.private {
+            PrivateHalf::Here { private, .. } => {
+                let signing = PrivateKeyWithHashAlg::new(Arc::clone(private), hash);
+                Ok(handle.authenticate_publickey(user, signing).await?)
+            }
+            PrivateHalf::Held(signer) => {
+                let mut signing = SignedBy(signer.as_ref());
+                let public = self.public.clone();
+                handle
+                    .authenticate_publickey_with(user, public, hash, &mut signing)
+                    .await
+            }
         }
-        Ok(PrivateKeyWithHashAlg::new(Arc::clone(&self.private), hash))
+    }
+
+    /// The hash of a signature. SHA-1 is excluded: sshd 7.7 and later supports SHA-2.
+    async fn hash(&self, handle: &client::Handle<Guard>) -> Result<Option<HashAlg>, CutReason> {
+        if !self.public.algorithm().is_rsa() {
+            return Ok(None);
+        }
+        let named = handle.best_supported_rsa_hash().await?.flatten();
+        Ok(Some(named.unwrap_or(HashAlg::Sha256)))
+    }
+}
+
+/// A signer, in the form in which russh asks it.
+struct SignedBy<'a>(&'a dyn Signer);
+
+impl russh::Signer for SignedBy<'_> {
+    type Error = CutReason;
+
+    async fn auth_sign(
+        &mut self,
+        key: &AgentIdentity,
+        hash: Option<HashAlg>,
+        login: Vec<u8>,
+    ) -> Result<Vec<u8>, CutReason> {
+        let signed = self.0.sign(&key.public_key(), hash, login).await;
+        signed.map_err(CutReason::Signer)
     }
 }
 

@@ -14,11 +14,11 @@ use tokio::sync::mpsc::Sender;
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
 /// How long a watch lasts before the server ends it and it is renewed, in seconds; Kubernetes wants less than 295.
-const WATCH_SECONDS: u32 = 240;
+pub(super) const WATCH_SECONDS: u32 = 240;
 /// How much longer than that a watch may be silent before it counts as dead.
-const SILENCE_GRACE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_GRACE: Duration = Duration::from_secs(30);
 /// How often a watch that ends is begun at most.
-const WATCH_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const WATCH_AGAIN: Duration = Duration::from_millis(500);
 /// Interval at which a kind that the cluster does not know is requested again.
 const KIND_AGAIN: Duration = Duration::from_secs(30);
 /// How long one page of a list may take.
@@ -66,7 +66,7 @@ pub(super) enum ObjectChange {
     Lost(Kind, Box<DynamicObject>),
     /// A source of machines may be listed, and not watched: the next lists show what changes.
     Denied(Kind, String, ApiFailure),
-    /// The watch cannot go on: what happened meanwhile is found by a full list.
+    /// The watch cannot continue: what happened meanwhile is found by a full list.
     Gap(ApiFailure),
 }
 
@@ -288,7 +288,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 /// Advances the resourceVersion to continue from; a late event does not move it back.
-fn advance(from: &mut String, to: Option<&str>) {
+pub(super) fn advance(from: &mut String, to: Option<&str>) {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     if let Some(to) = to.filter(|to| number(to) > number(from)) {
         to.clone_into(from);

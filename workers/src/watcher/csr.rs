@@ -1,7 +1,7 @@
 //! Fields of a CertificateSigningRequest that the watcher reads: its signer, whether it is pending, and its node.
 
 use super::objects::{UnreadableObject, resource, uid};
-use crate::kubernetes::csr::may_ask;
+use crate::kubernetes::csr::{FirstAsker, first_asker, may_ask};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_proto::{
     id::Timestamp,
@@ -35,13 +35,15 @@ pub(super) struct ObservedCsr {
     /// Name after `system:node:` in its subject. It is used only for routing: the worker checks the user.
     pub(super) node: Option<String>,
     /// User that requests in a node's name and may never have such a certificate. The request is routed to no machine.
-    pub(super) stranger: Option<Stranger>,
+    pub(super) unknown_requester: Option<UnknownRequester>,
+    /// User of a pending request for a node's first certificate. A host may ask in another node's name than its machine's.
+    pub(super) first: Option<FirstAsker>,
     pub(super) resource: u64,
 }
 
 /// User that requests a certificate reserved for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stranger {
+pub(super) struct UnknownRequester {
     /// The node named in the request.
     pub(super) node: String,
     /// Name of the user.
@@ -108,11 +110,17 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
     };
     let groups = body.spec.groups.unwrap_or_default();
     let user = body.spec.username;
-    let (node, stranger) = match named {
+    let (node, unknown_requester) = match named {
         None => (issued.as_ref().map(|(node, _)| node.clone()), None),
         Some(node) if may_ask(&body.spec.signer_name, &user, &groups, &node) => (Some(node), None),
-        Some(node) => (None, Some(Stranger { node, user })),
+        Some(node) => {
+            let user = user.clone();
+            (None, Some(UnknownRequester { node, user }))
+        }
     };
+    let first = (pending && node.is_some() && body.spec.signer_name == CLIENT_SIGNER)
+        .then(|| first_asker(&user, &groups))
+        .flatten();
     let name = meta.name.clone().unwrap_or_default();
     let fact = CsrFact {
         name,
@@ -124,7 +132,8 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         uid: uid(&meta)?,
         fact,
         node,
-        stranger,
+        unknown_requester,
+        first,
         resource: resource(&meta)?,
     }))
 }
@@ -233,6 +242,7 @@ mod tests {
             (observed_one.node.as_deref(), observed_one.fact.pending),
             (Some("win-1"), true)
         );
+        assert_eq!(observed_one.first, Some(FirstAsker::Shared));
         let status = json!({"conditions": [{"type": "Approved"}]});
         let decided = observed(SIGNERS[0], &request, status)
             .expect("readable")
@@ -315,9 +325,9 @@ mod tests {
             let observed = observed.expect("readable").expect("a kubelet's");
             assert!(observed.fact.pending);
             assert_eq!(observed.node.is_some(), so, "{signer} {user} {group}");
-            let stranger = observed.stranger.map(|it| (it.node, it.user));
+            let unknown_requester = observed.unknown_requester.map(|it| (it.node, it.user));
             let told = (!so).then(|| ("win-1".to_owned(), user.to_owned()));
-            assert_eq!(stranger, told, "{signer} {user} {group}");
+            assert_eq!(unknown_requester, told, "{signer} {user} {group}");
         }
     }
 

@@ -1,11 +1,11 @@
 //! Messages to runs: the difference between the present view and what each run has received.
 
-use super::{objects::ObservedMachine, view::View};
+use super::{conditions, objects::ObservedMachine, view::View};
 use crate::port::EpochStart;
 use dormer_proto::{
     id::RunId,
-    machine::{self, ConditionFact, MachineRef, TemplateDifference},
-    message::{Inbound, InboxMessage, ObjectRef, Observation, Version, cut},
+    machine::{self, TemplateDifference},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     pool::PoolSettings,
     rollout,
     work::{Fact, FactMessage, machine_run, rollout_run},
@@ -102,13 +102,15 @@ pub(super) struct MessageWriter {
     pub(super) started: Vec<String>,
     rollout: RunId,
     pool: String,
+    /// dormer's namespace, from which the names of machines' own tokens follow.
+    home: String,
     settings: Option<(PoolSettings, u64)>,
     /// Whether the rollout's settings wait until the machines' runs have the facts of the last full list.
     pool_waits: bool,
 }
 
 impl MessageWriter {
-    pub(super) fn new(beginning: EpochStart, pool: &str, rollout: RunId) -> Self {
+    pub(super) fn new(beginning: EpochStart, pool: &str, home: &str, rollout: RunId) -> Self {
         let live = beginning.live.iter().cloned().collect();
         Self {
             beginning,
@@ -116,6 +118,7 @@ impl MessageWriter {
             started: Vec::new(),
             rollout,
             pool: pool.to_owned(),
+            home: home.to_owned(),
             settings: None,
             pool_waits: false,
         }
@@ -141,6 +144,7 @@ impl MessageWriter {
         view: &mut View,
         published: &mut PublishedFacts,
     ) -> Vec<FactMessage> {
+        view.find_astray(&self.home);
         view.changed.clear();
         let mut uids: BTreeSet<String> = view.machines.keys().cloned().collect();
         uids.extend(self.live.iter().cloned());
@@ -175,6 +179,7 @@ impl MessageWriter {
         view: &mut View,
         published: &mut PublishedFacts,
     ) -> Vec<FactMessage> {
+        view.find_astray(&self.home);
         let changed = std::mem::take(&mut view.changed);
         changed
             .iter()
@@ -246,6 +251,7 @@ impl MessageWriter {
             wanted.insert(object(kind, uid), fact);
         };
         let mut fact = machine.published();
+        fact.store = Some(self.beginning.incarnation);
         fact.owner = view.owner_of(machine).cloned();
         // Where Cluster API says itself what differs, it compares more than the template has.
         if fact.template.is_empty() {
@@ -256,9 +262,8 @@ impl MessageWriter {
                 .node
                 .as_ref()
                 .is_some_and(|name| !view.node_names.contains_key(name));
-        fact.conditions.extend(contested(view, machine));
-        fact.conditions.extend(asked_by_a_stranger(view, machine));
-        fact.conditions.extend(released(view, machine));
+        let ours = conditions::of(view, machine, &self.home);
+        fact.conditions.extend(ours);
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
             fact.neighbour.clone_from(&all.neighbour);
@@ -463,65 +468,6 @@ fn outdated(view: &View, machine: &ObservedMachine) -> Vec<TemplateDifference> {
     let set = owner.and_then(|owner| view.sets.get(&owner.uid));
     set.map(|set| set.fields.that_differ_in(&machine.fields))
         .unwrap_or_default()
-}
-
-/// Two Machines whose Nodes would have the same name: neither receives certificate requests for it, and both report
-/// why.
-fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
-    let name = machine.expected.as_ref().or(machine.fact.node.as_ref())?;
-    let other = view.rival(name, &machine.fact.machine.uid)?;
-    let MachineRef {
-        namespace,
-        name: other,
-        ..
-    } = &other.fact.machine;
-    Some(ConditionFact {
-        kind: "OwnNodeName".to_owned(),
-        status: "False".to_owned(),
-        reason: "TwoMachines".to_owned(),
-        message: cut(format!(
-            "the Node {name} would be the Machine's {namespace}/{other}, too: dormer approves no certificate request in that name"
-        )),
-    })
-}
-
-/// A Machine that refers to a MachineSet whose selector does not match its labels: the set has made another in its place.
-fn released(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
-    let refers = machine.fact.owner.as_ref()?;
-    if view.owner_of(machine).is_some() {
-        return None;
-    }
-    Some(ConditionFact {
-        kind: "OwnedBySet".to_owned(),
-        status: "False".to_owned(),
-        reason: "LabelsDiffer".to_owned(),
-        message: cut(format!(
-            "its labels do not match the selector of the MachineSet {}, which would not replace it",
-            refers.name
-        )),
-    })
-}
-
-/// A request in the name of a Node that does not exist yet, from a user that may not have its certificate. It stays
-/// pending, and the machine's kubelet makes no other. Only the first one is reported.
-fn asked_by_a_stranger(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
-    let name = machine.expected.as_ref()?;
-    if view.node_of(machine).is_some() {
-        return None;
-    }
-    let uid = view.stranger_names.get(name)?.first()?;
-    let csr = view.csrs.get(uid)?;
-    let user = &csr.stranger.as_ref()?.user;
-    Some(ConditionFact {
-        kind: "OwnCertificateRequest".to_owned(),
-        status: "False".to_owned(),
-        reason: "WrongUser".to_owned(),
-        message: cut(format!(
-            "{} asks in the name of the Node {name} as the user {user:?}, who may not have its certificate: it is not \
-             approved",
-            csr.fact.name
-        )),
-    })
 }
 
 /// Whether the rollout may grant with these settings.

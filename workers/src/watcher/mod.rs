@@ -1,7 +1,7 @@
 //! Watcher: publishes the state of the cluster's objects to runs.
 //!
 //! Facts are level-triggered. A *round* is one epoch: `Facts::begin`, a full list by consistent reads, everything
-//! published, then watches, whose changes are published as they come; and everything once more, spread evenly over
+//! published, then watches, whose changes are published as they come; and everything again, spread evenly over
 //! `Options::repeat`. A gap in a watch, a refused message or the time ends the round, and the next one lists again. So
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
@@ -11,20 +11,24 @@
 //! WindowsHosts there, which people or the ConfigMap `windows-instances` name; get and apply RuntimeClasses; list the Deployment and the
 //! lock of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock;
 //! list MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror
-//! sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
+//! sets, pull secret, proxy, authorities, machine config, the pool's layers); watch the metadata of both. It writes to no
+//! Machine, MachineSet or Node.
 
 mod classes;
 mod cluster;
 mod cluster_config;
+mod conditions;
 mod csr;
 mod election;
 mod hosts;
 pub mod logins;
 mod messages;
+mod noticed;
 mod objects;
 mod other_operators;
 mod round;
 mod routing;
+mod secrets;
 mod servers;
 mod settings;
 mod sources;
@@ -32,6 +36,7 @@ mod status;
 mod view;
 
 pub use election::Election;
+pub use secrets::SecretChanges;
 pub use status::{Source, SourceState, Status};
 
 use crate::{pool::Installed, port::Facts};

@@ -5,13 +5,14 @@ use super::{
     cluster::{Listing, ObjectChange, Resource},
     csr,
     messages::MessageWriter,
+    noticed::{self, Due, Noticed, Rereads},
     objects::{self, UnreadableObject},
     sources,
     status::SourceState,
     view::{Kind, ObservedObject, View},
 };
 use crate::{
-    kubernetes::changing,
+    kubernetes::{changing, watched_settings},
     pool::Installed,
     port::{Facts, PortError},
 };
@@ -32,8 +33,6 @@ const PORT_LIMIT: Duration = Duration::from_secs(60);
 const CHANGES_MAX: usize = 1_024;
 /// Parts into which the repeats of one round are divided.
 const PARTS: u32 = 60;
-/// Parts after which the cluster settings are read again.
-const CLUSTER_SETTINGS_EVERY_PARTS: u32 = 10;
 /// Parts after which the watcher checks again for another operator for Windows hosts.
 const OTHER_OPERATORS_EVERY_PARTS: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
@@ -55,6 +54,7 @@ struct Round {
     parts_done: u32,
     part_length: Duration,
     owners_due: Instant,
+    rereads: Rereads,
 }
 
 impl<F: Facts, I: Installed> Watcher<F, I> {
@@ -78,7 +78,18 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.published.begin_epoch();
         // Subscribed before the first read, so that no change is missed.
         let installed = self.catalog.changed();
-        let writer = MessageWriter::new(beginning, &self.options.pool, self.rollout.clone());
+        let writer = MessageWriter::new(
+            beginning,
+            &self.options.pool,
+            &self.options.namespace,
+            self.rollout.clone(),
+        );
+        self.servers.refresh(&self.client).await;
+        self.surroundings.refresh(&*self.catalog).await;
+        self.refresh_other_operators().await;
+        self.refresh_changing().await;
+        let mut watches = JoinSet::new();
+        let rereads = self.notice_changes(&mut watches);
         let mut round = Round {
             view,
             writer,
@@ -87,11 +98,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             parts_done: 0,
             part_length: (self.options.repeat / PARTS).max(Duration::from_millis(10)),
             owners_due: Instant::now(),
+            rereads,
         };
-        self.servers.refresh(&self.client).await;
-        self.surroundings.refresh(&*self.catalog).await;
-        self.refresh_other_operators().await;
-        self.refresh_changing().await;
         self.resolve_settings(&mut round).await;
         let messages = round
             .writer
@@ -103,7 +111,6 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.keep_classes(&round).await;
         self.hosts.keep(&round.view).await;
         let (to, changes) = mpsc::channel(CHANGES_MAX);
-        let mut watches = JoinSet::new();
         let every = self.options.repeat / 2;
         watches.spawn(sources::follow(
             self.client.clone(),
@@ -116,6 +123,46 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         drop(to);
         self.follow(round, changes, installed).await
+    }
+
+    /// Watches what the cluster's settings, and its other changes, were just read from.
+    fn notice_changes(&self, watches: &mut JoinSet<()>) -> Rereads {
+        let settings = Due {
+            settings: true,
+            changes: false,
+        };
+        let changes = Due {
+            settings: false,
+            changes: true,
+        };
+        let machines = self.options.machines.as_deref();
+        let of_settings = watched_settings(&self.client, &self.options.namespace).into_iter();
+        let of_settings = of_settings.map(|it| {
+            // The MachineConfigPool is read for both.
+            let changes = it.name.as_deref() == Some(changing::WORKER_POOL);
+            (
+                it,
+                Due {
+                    changes,
+                    ..settings
+                },
+            )
+        });
+        let of_changes = changing::watched(&self.client, machines, self.cluster_api()).into_iter();
+        let of_changes = of_changes.map(|it| (it, changes));
+        let all: Vec<_> = of_settings.chain(of_changes).collect();
+        let noticed = Noticed::before(all.iter().map(|(it, _)| it));
+        let (to, noticed) = watch::channel(noticed);
+        for (watched, of) in all {
+            watches.spawn(noticed::follow(watched, of, to.clone()));
+        }
+        Rereads::begin(noticed, self.options.repeat)
+    }
+
+    /// Version of Cluster API whose Machines are watched, with their namespace.
+    fn cluster_api(&self) -> Option<(MachineApi, Option<&str>)> {
+        let namespace = self.options.cluster_machines.as_deref();
+        self.sources.cluster_api().map(|api| (api, namespace))
     }
 
     /// Records the resourceVersion of a list, from which to watch.
@@ -177,15 +224,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     self.settings.stale();
                     self.changed(&mut round).await
                 }
+                due = round.rereads.due() => self.reread(&mut round, due).await,
                 _ = parts.tick() => {
                     let mut messages = self.part(&mut round);
                     self.hosts.keep(&round.view).await;
-                    if round.parts_done.is_multiple_of(CLUSTER_SETTINGS_EVERY_PARTS) {
-                        self.surroundings.refresh(&*self.catalog).await;
-                        if self.refresh_changing().await {
-                            messages.extend(self.changed(&mut round).await);
-                        }
-                    }
                     if round.parts_done.is_multiple_of(CLASSES_EVERY_PARTS) {
                         self.keep_classes(&round).await;
                     }
@@ -205,6 +247,19 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
+    /// Reads again what is due. Versions that follow are noticed as those of a payload are.
+    async fn reread(&mut self, round: &mut Round, due: Due) -> Vec<FactMessage> {
+        if due.settings {
+            self.surroundings.refresh(&*self.catalog).await;
+        }
+        let news = due.changes && self.refresh_changing().await;
+        round.rereads.done(due);
+        match news {
+            true => self.changed(round).await,
+            false => Vec::new(),
+        }
+    }
+
     /// Checks whether another operator for Windows hosts runs. `true`: runs get new settings.
     async fn refresh_other_operators(&mut self) -> bool {
         let neighbour = self.other_operators.refresh(&self.client).await.clone();
@@ -221,8 +276,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     /// Checks which other operations change the cluster. `true`: runs get new settings.
     async fn refresh_changing(&mut self) -> bool {
         let machines = self.options.machines.as_deref();
-        let namespace = self.options.cluster_machines.as_deref();
-        let cluster = self.sources.cluster_api().map(|api| (api, namespace));
+        let cluster = self.cluster_api();
         let before = self.settings.changing();
         let seen = changing::check(&self.client, machines, cluster, before).await;
         if let Some(why) = seen.unread.as_ref()
@@ -243,6 +297,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     fn apply(&mut self, round: &mut Round, change: ObjectChange) -> Result<(), ApiFailure> {
+        let before = (self.settings.generation(), round.view.machines.len());
         match change {
             ObjectChange::Updated(kind, object) => self.observe(&mut round.view, kind, *object),
             ObjectChange::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
@@ -251,6 +306,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             }
             ObjectChange::Gap(trouble) => return Err(trouble),
         }
+        // The pool names its layers, and a health check selects machines.
+        round.rereads.soon(Due {
+            settings: self.settings.generation() != before.0,
+            changes: round.view.machines.len() != before.1,
+        });
         Ok(())
     }
 
@@ -354,6 +414,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let unreadable = self.unreadable.count;
         let sources = self.sources.all();
         let hosts = self.hosts.findings.clone();
+        let settings = round.rereads.state();
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.machines = machines.values().filter(|m| m.windows).count();
@@ -363,6 +424,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             status.ignored = ignored.count();
             status.sources = sources;
             status.hosts_amiss = hosts;
+            status.settings = settings;
             status.foreign_csrs = round.view.foreign_csrs();
             status.unreadable = unreadable;
             *status != before

@@ -10,7 +10,7 @@ const READS: usize = 3;
 /// How long one read may take.
 const READ_MAX: Duration = Duration::from_secs(10);
 /// For how long a version that was seen counts: an upgrade of the control plane moves from server to server.
-const COUNTS: Duration = Duration::from_secs(600);
+const VERSION_VALID_FOR: Duration = Duration::from_secs(600);
 
 /// Minor versions that answered lately.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Servers {
         })
     }
 
-    /// Reads the versions; `true`: something is otherwise than before. What cannot be read changes nothing.
+    /// Reads the versions; `true`: something differs from before. What cannot be read changes nothing.
     pub(super) async fn refresh(&mut self, client: &Client) -> bool {
         let before = self.api_servers();
         for _ in 0..READS {
@@ -54,7 +54,7 @@ impl Servers {
         if let Some(minor) = minor {
             self.answered.insert(minor, now);
             self.answered
-                .retain(|_, at| now.duration_since(*at) < COUNTS);
+                .retain(|_, at| now.duration_since(*at) < VERSION_VALID_FOR);
         }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         let start = Instant::now();
         assert_eq!(servers.api_servers(), None);
         servers.observe(minor("33+"), start);
-        servers.observe(minor("34"), start + COUNTS / 2);
+        servers.observe(minor("34"), start + VERSION_VALID_FOR / 2);
         servers.observe(minor("nonsense"), start);
         assert_eq!(
             servers.api_servers(),
@@ -85,7 +85,7 @@ mod tests {
                 newest: 34
             })
         );
-        servers.observe(minor("34"), start + COUNTS);
+        servers.observe(minor("34"), start + VERSION_VALID_FOR);
         assert_eq!(
             servers.api_servers(),
             Some(ApiServers {

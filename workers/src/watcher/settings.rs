@@ -3,7 +3,7 @@
 
 use crate::{
     kubernetes::{OLDEST_MINOR, changing},
-    pool::{ApiServers, Installed, PoolError, PoolSpec, config_map},
+    pool::{ApiServers, Installed, PoolError, PoolSpec, config_map, edit::edited},
 };
 use dormer_proto::{
     message::cut,
@@ -122,6 +122,11 @@ impl Settings {
         news
     }
 
+    /// Generation of the pool's object; 0 without one.
+    pub(super) fn generation(&self) -> u64 {
+        self.object.as_ref().map_or(0, PoolObject::generation)
+    }
+
     /// Operations that changed the cluster at the last read.
     pub(super) fn changing(&self) -> &changing::ClusterChanges {
         &self.changing
@@ -231,6 +236,7 @@ impl Settings {
         settings.waits = joined(|it| &it.why, "; ");
         settings.waits_cure = joined(|it| &it.cure, ". ");
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
+        settings.edited = self.object.as_ref().and_then(|it| edited(&it.meta));
         // A pause or stop counts even if another field of the same spec is refused.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
         settings.paused |= spec.is_some_and(PoolSpec::paused) || settings.held.is_some();
@@ -322,7 +328,13 @@ impl Settings {
     fn event(&self) -> Option<(Option<String>, &'static str, String)> {
         let published = self.published();
         if let Some(error) = &self.refused {
-            let note = format!("{error}. Nothing changes: the settings before this edit hold.");
+            let holds = match self.accepted {
+                Some(_) => "Nothing changes: the settings before this edit hold.",
+                None => {
+                    "dormer has not accepted any settings since its start: new machines wait, and no upgrade begins."
+                }
+            };
+            let note = format!("{error}. {holds}");
             return Some((Some(error.key.clone()), "BadPoolSetting", note));
         }
         if let Some(held) = published.held_in_full() {
@@ -453,6 +465,57 @@ mod tests {
             assert!(published.paused, "there is no pool in any case");
             let cure = published.held_cure.unwrap_or_default();
             assert_eq!(cure == "Upgrade the control plane", old, "{cure}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_rollout_and_no_machine_is_given_who_edited_the_pool() {
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
+        let mut settings = Settings::new(client, "windows", "dormer");
+        let pool = serde_json::json!({
+            "metadata": {"name": "windows", "namespace": "dormer", "uid": "u", "generation": 2, "managedFields": [
+                {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-25T08:00:00Z",
+                 "fieldsV1": {"f:spec": {"f:paused": {}}}},
+            ]},
+            "spec": {"paused": true},
+        });
+        settings.observe(serde_json::from_value(pool).expect("a pool"), 1);
+        settings.resolve(&Nothing(watch::Sender::new(0)), None);
+        let published = settings.published();
+        let by = published.edited.clone().expect("an edit");
+        assert_eq!(
+            (by.program.as_str(), by.fields),
+            ("kubectl-edit", vec!["paused".into()])
+        );
+        let machine = published.for_machine().expect("settings");
+        assert_eq!(machine.edited, None);
+    }
+
+    #[tokio::test]
+    async fn a_refused_spec_has_settings_before_it_only_if_some_were_accepted() {
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
+        for accepted in [false, true] {
+            let mut settings = Settings::new(client.clone(), "windows", "dormer");
+            let good = (1, serde_json::json!({}));
+            let bad = (2, serde_json::json!({"soak": "never"}));
+            for (generation, spec) in [good, bad].into_iter().skip(usize::from(!accepted)) {
+                let meta = serde_json::json!({
+                    "name": "windows", "namespace": "dormer", "uid": "u", "generation": generation,
+                });
+                let pool = serde_json::json!({"metadata": meta, "spec": spec});
+                settings.observe(serde_json::from_value(pool).expect("a pool"), 1);
+                settings.resolve(&Nothing(watch::Sender::new(0)), None);
+            }
+            let (_, reason, note) = settings.event().expect("an Event");
+            assert_eq!(reason, "BadPoolSetting");
+            assert_eq!(
+                note.contains("the settings before this edit hold"),
+                accepted,
+                "{note}"
+            );
+            assert_eq!(note.contains("new machines wait"), !accepted, "{note}");
         }
     }
 

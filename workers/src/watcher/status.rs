@@ -52,6 +52,9 @@ pub struct Status {
     pub foreign_csrs: usize,
     /// Readings of objects that could not be understood, since the start.
     pub unreadable: u64,
+    /// Whether the cluster's settings for nodes, and what else changes the cluster, are watched; `None`: their watches have
+    /// not all begun. Without a watch they are read often.
+    pub settings: Option<SourceState>,
     /// Reason for which the pool's spec is refused: the field and the problem.
     pub pool_refused: Option<String>,
     /// Reason for which no lease is granted, with the remedy: there is no pool, its `spec.stop` is true, or the

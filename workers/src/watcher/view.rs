@@ -4,6 +4,7 @@ use super::{
     csr::ObservedCsr,
     objects::{ObservedMachine, ObservedNode, ObservedSet},
 };
+use crate::kubernetes::csr::FirstAsker;
 use dormer_proto::machine::MachineApi;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,17 @@ pub(super) enum Kind {
     PoolMap,
     /// The ConfigMap with entries for BYOH hosts.
     Instances,
+}
+
+/// Whose name is in a request for a first certificate of another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameOf {
+    /// A Node's that is there.
+    Node,
+    /// A Node's that another machine is to have.
+    OtherMachine,
+    /// No Node's and no machine's.
+    Nobody,
 }
 
 /// Machines that refer to the set `owner` as their controller.
@@ -67,6 +79,9 @@ impl ObservedObject {
     }
 }
 
+/// Most requests with one machine's own token that are compared, the oldest first: a host can make any number of them.
+pub(super) const OWN_ASTRAY_MAX: usize = 16;
+
 /// Objects of the cluster by UID, from one epoch's list and its watches.
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -78,6 +93,10 @@ pub(super) struct View {
     pub(super) latest: u64,
     pub(super) node_names: BTreeMap<String, String>,
     pub(super) csr_names: BTreeMap<String, BTreeSet<String>>,
+    /// Pending requests for a first certificate.
+    pub(super) first_requests: BTreeSet<String>,
+    /// Those of them that show that a host has the wrong name, and whose name that is.
+    pub(super) astray: BTreeMap<String, NameOf>,
     /// Requests of users without the right, by the node name in them.
     pub(super) stranger_names: BTreeMap<String, BTreeSet<String>>,
     /// Machines by the expected name of their Node, and by the name in their `nodeRef`.
@@ -251,19 +270,25 @@ impl View {
         csr.node = csr
             .node
             .or_else(|| before.and_then(|before| before.node.clone()));
-        let stranger = before.and_then(|before| before.stranger.clone());
+        let unknown_requester = before.and_then(|before| before.unknown_requester.clone());
         if before.is_none() && !csr.fact.pending && csr.fact.issued.is_none() {
             return;
         }
-        if let Some(stranger) = stranger.filter(|it| csr.stranger.as_ref() != Some(it)) {
-            forget(&mut self.stranger_names, &stranger.node, &csr.uid);
-            self.touch(&stranger.node);
+        if let Some(unknown_requester) =
+            unknown_requester.filter(|it| csr.unknown_requester.as_ref() != Some(it))
+        {
+            forget(&mut self.stranger_names, &unknown_requester.node, &csr.uid);
+            self.touch(&unknown_requester.node);
         }
-        if let Some(name) = csr.stranger.as_ref().map(|it| it.node.clone()) {
+        if let Some(name) = csr.unknown_requester.as_ref().map(|it| it.node.clone()) {
             let uids = self.stranger_names.entry(name.clone()).or_default();
             uids.insert(csr.uid.clone());
             self.touch(&name);
         }
+        match csr.first {
+            Some(_) => self.first_requests.insert(csr.uid.clone()),
+            None => self.first_requests.remove(&csr.uid),
+        };
         if let Some(name) = &csr.node {
             self.csr_names
                 .entry(name.clone())
@@ -272,6 +297,64 @@ impl View {
             self.touch(&name.clone());
         }
         self.csrs.insert(csr.uid.clone(), csr);
+    }
+
+    /// Finds the requests that show that a host has the wrong name, and marks the machines that wait for a Node if they are
+    /// others than before. `home`: the namespace of dormer.
+    pub(super) fn find_astray(&mut self, home: &str) {
+        let misnamed = self.first_requests.iter().filter_map(|uid| {
+            let csr = self.csrs.get(uid)?;
+            Some((csr, self.name_in(csr, home)?))
+        });
+        let mut in_order: Vec<(&ObservedCsr, NameOf)> = misnamed.collect();
+        in_order.sort_by_key(|(csr, _)| csr.resource);
+        let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+        let compared = in_order.into_iter().filter(|(csr, _)| {
+            let Some(FirstAsker::Own(user)) = &csr.first else {
+                return true;
+            };
+            let count = asked.entry(user).or_default();
+            *count += 1;
+            *count <= OWN_ASTRAY_MAX
+        });
+        let by_uid = compared.map(|(csr, name_of)| (csr.uid.clone(), name_of));
+        let astray: BTreeMap<String, NameOf> = by_uid.collect();
+        if astray == self.astray {
+            return;
+        }
+        let waits = |machine: &&ObservedMachine| {
+            let expected = machine.expected.as_ref();
+            expected.is_some_and(|name| !self.node_names.contains_key(name))
+        };
+        let waiting = self.machines.values().filter(waits);
+        let waiting: Vec<String> = waiting
+            .map(|machine| machine.fact.machine.uid.clone())
+            .collect();
+        self.changed.extend(waiting);
+        self.astray = astray;
+    }
+
+    /// Whose name a request for a first certificate has, if that shows that its host has the wrong one.
+    fn name_in(&self, csr: &ObservedCsr, home: &str) -> Option<NameOf> {
+        let (asker, name) = (csr.first.as_ref()?, csr.node.as_ref()?);
+        let owner = self.owner_of_csr(name);
+        let name_of = match (self.node_names.contains_key(name), owner) {
+            (true, _) => NameOf::Node,
+            (false, Some(_)) => NameOf::OtherMachine,
+            (false, None) => NameOf::Nobody,
+        };
+        let wrong = match (asker, name_of) {
+            // The user shows whose host asks.
+            (FirstAsker::Own(_), NameOf::OtherMachine) => {
+                !owner.is_some_and(|owner| asker.may_be(home, owner))
+            }
+            (FirstAsker::Own(_), _) | (_, NameOf::Node) => true,
+            // It may be that machine's own.
+            (_, NameOf::OtherMachine) => false,
+            // Of what all hosts share, only a name that is taken already shows that something is wrong.
+            (asker, NameOf::Nobody) => *asker != FirstAsker::Shared,
+        };
+        wrong.then_some(name_of)
     }
 
     /// Whether the machine's run had not ended when this epoch began.
@@ -316,14 +399,16 @@ impl View {
             }
             Kind::Csr => {
                 let lost = self.csrs.remove(uid);
-                let (node, stranger) = lost.map_or((None, None), |csr| (csr.node, csr.stranger));
+                self.first_requests.remove(uid);
+                let (node, unknown_requester) =
+                    lost.map_or((None, None), |csr| (csr.node, csr.unknown_requester));
                 if let Some(name) = node {
                     forget(&mut self.csr_names, &name, uid);
                     self.touch(&name);
                 }
-                if let Some(stranger) = stranger {
-                    forget(&mut self.stranger_names, &stranger.node, uid);
-                    self.touch(&stranger.node);
+                if let Some(unknown_requester) = unknown_requester {
+                    forget(&mut self.stranger_names, &unknown_requester.node, uid);
+                    self.touch(&unknown_requester.node);
                 }
             }
             Kind::Pool | Kind::PoolMap | Kind::Instances => {}

@@ -1,5 +1,7 @@
 //! What is right is left alone, and what has drifted is named: the second converge, and `plan`.
 
+use std::time::Duration;
+
 use crate::host::bench::Bench;
 use dormer_fleet::{api::kinds, host::HostCounts};
 use dormer_proto::machine::{ChangeClass, Guard, Outcome, Section, Task};
@@ -39,6 +41,10 @@ impl Bench {
     }
 }
 
+/// Most that a plan without changes sends and is answered, for both sections together.
+const KIBIBYTES_SENT_MAX: u64 = 64;
+const KIBIBYTES_ANSWERED_MAX: u64 = 32;
+
 /// What was done between two counts: commands, bytes sent, SFTP sessions, items changed.
 fn done(before: &HostCounts, after: &HostCounts) -> (u64, u64, u64, usize) {
     let changed = after.executions[before.executions.len()..]
@@ -74,13 +80,20 @@ async fn a_second_converge_of_what_is_right_is_one_command_and_changes_and_sends
         assert_eq!(done(&before, &bench.counts()), (1, 0, 0, 0), "{section:?}");
     }
     let before = bench.counts();
+    let began = tokio::time::Instant::now();
     let task = bench.plan(Some(node), false);
     assert_eq!(bench.found(task).await, (None, vec![]));
-    assert_eq!(
-        done(&before, &bench.counts()),
-        (2, 0, 0, 0),
-        "one command a section"
-    );
+    let took = began.elapsed();
+    let after = bench.counts();
+    assert_eq!(done(&before, &after), (2, 0, 0, 0), "one command a section");
+    let sent = after.bytes_of_documents - before.bytes_of_documents;
+    let answered = after.bytes_of_answers - before.bytes_of_answers;
+    // docs/benchmarks.md, A fleet.
+    println!("a plan without changes: {sent} bytes sent, {answered} answered, {took:?}");
+    assert!((1..=KIBIBYTES_SENT_MAX << 10).contains(&sent), "{sent}");
+    let most = KIBIBYTES_ANSWERED_MAX << 10;
+    assert!((1..=most).contains(&answered), "{answered}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

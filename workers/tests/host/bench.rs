@@ -119,6 +119,10 @@ impl Cluster for Plain {
         Ok(())
     }
 
+    async fn leaves(&self, _: &MachineRef) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
     async fn machine_in_cluster(
         &self,
         _: &MachineRef,
@@ -449,7 +453,7 @@ impl Bench {
         loop {
             tokio::select! {
                 answer = &mut execution => {
-                    let ran = progress.take_ran().into_iter();
+                    let ran = progress.take_commands().into_iter();
                     self.shown.extend(ran.map(|it| (it.name, it.ended)));
                     return answer;
                 }

@@ -178,6 +178,10 @@ impl Cluster for Marked {
         Ok(())
     }
 
+    async fn leaves(&self, _: &MachineRef) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
     async fn machine_in_cluster(
         &self,
         _: &MachineRef,
@@ -323,7 +327,12 @@ async fn the_token_of_a_cloud_node_manager_is_in_no_output_and_in_no_report() {
     let progress = Progress::default();
     let answer = executor.execute(&order(converge), &progress).await;
     let mut texts = vec![answer.expect_err("it is no host of ours").message];
-    texts.extend(progress.take_ran().iter().map(|ran| format!("{ran:?}")));
+    texts.extend(
+        progress
+            .take_commands()
+            .iter()
+            .map(|ran| format!("{ran:?}")),
+    );
     assert_eq!(texts.len(), 2, "{texts:#?}");
     for text in texts {
         assert!(text.contains("10.0.128.155 bye"), "{text}");
@@ -350,7 +359,7 @@ async fn no_secret_in_a_hosts_output_is_published() {
         let answer: Result<Outcome, Failure> = with_files.execute(&order(task), &progress).await;
         let failure = answer.expect_err("it is no host of ours");
         leaked.push(("a report", failure.message));
-        for command in progress.take_ran() {
+        for command in progress.take_commands() {
             assert!(
                 command.number == 1 && command.ended == "exit 1",
                 "{command:?}"

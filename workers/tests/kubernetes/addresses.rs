@@ -130,6 +130,37 @@ async fn an_order_for_an_address_that_its_machine_does_not_have_calls_nobody() {
     assert_eq!((refused.code.as_str(), refused.retry), ("NoAddress", true));
 }
 
+/// A Linux machine of the cluster, or one whose label a person removed.
+#[tokio::test]
+async fn an_order_for_a_machine_that_is_not_windows_calls_nobody() {
+    let bench = Bench::new(1, false).await;
+    let machine = bench.machines().remove(0);
+    let caller = Caller::of(&bench);
+    addresses(&bench, &machine, &["10.0.0.8"]);
+    let key = Key::new(machine.namespace.as_str(), machine.name.as_str());
+    let label = |value: Value| {
+        let labels = json!({"metadata": {"labels": {"machine.openshift.io/os-id": value}}});
+        patch_part(&bench.world, &kinds::MACHINE, &key, Part::Main, labels);
+    };
+    for value in [json!("Linux"), Value::Null] {
+        label(value);
+        let (called, refused) = caller.probe(&machine, "10.0.0.8").await;
+        assert!(called.is_empty(), "{called:?}: {refused:?}");
+        assert_eq!(
+            (refused.code.as_str(), refused.retry),
+            ("MachineNotWindows", true)
+        );
+        assert!(
+            refused.message.contains("os-id=Windows"),
+            "{}",
+            refused.message
+        );
+    }
+    label(json!("Windows"));
+    let (called, _) = caller.probe(&machine, "10.0.0.8").await;
+    assert_eq!(called, ["10.0.0.8"]);
+}
+
 #[tokio::test]
 async fn an_order_for_an_invented_machine_calls_nobody() {
     let bench = Bench::new(1, false).await;

@@ -251,6 +251,12 @@ impl Bench {
         self.node_says_ready_since(machine, status, &since);
     }
 
+    /// The Machine's kubelet does not answer. The world itself ends pods five minutes after that, which are three seconds
+    /// here: by the time of this condition they never pass, however slow the computer is.
+    pub(crate) fn node_is_silent(&self, machine: &MachineRef) {
+        self.node_says_ready_since(machine, "Unknown", "2099-01-01T00:00:00Z");
+    }
+
     /// The Machine's Node says of itself whether it is Ready, and since when.
     pub(crate) fn node_says_ready_since(&self, machine: &MachineRef, status: &str, since: &str) {
         let conditions = json!([{"type": "Ready", "status": status, "lastTransitionTime": since}]);

@@ -59,7 +59,8 @@ async fn a_node_that_is_made_anew_before_the_write_gets_no_note() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines()[0].clone();
     let earlier = uid(&bench, &m);
-    let (meanwhile, of) = (bench.clone(), m.clone());
+    let meanwhile = bench.clone();
+    let of = m.clone();
     bench.gate.before(1, move || {
         let mut next = meanwhile.node(&of);
         for field in ["uid", "resourceVersion", "creationTimestamp"] {

@@ -442,3 +442,54 @@ async fn what_cannot_be_understood_is_a_sentence_without_a_secret() {
     cluster_config.secrets("aws", &mut secrets);
     assert_eq!(secrets, Secrets::default());
 }
+
+#[tokio::test]
+async fn a_pools_layers_are_read_in_its_order_from_dormers_namespace() {
+    let bench = Bench::new(1, false).await;
+    let create = |object: Value| drop(bench.world.create(object).expect("made"));
+    let text =
+        |team: &str| format!("host: {{services: {{kubelet: {{environment: {{TEAM: {team}}}}}}}}}");
+    for name in ["a", "b"] {
+        create(map("dormer", name, "layer.yaml", &text(name)));
+    }
+    create(map(
+        "openshift-config",
+        "elsewhere",
+        "layer.yaml",
+        &text("c"),
+    ));
+    create(map("dormer", "other-key", "layer.json", "{}"));
+    create(map(
+        "dormer",
+        "mistake",
+        "layer.yaml",
+        "host:\n  firewal: {}\n",
+    ));
+    let large = format!("# {}\nhost: {{}}\n", "x".repeat(256 << 10));
+    create(map("dormer", "large", "layer.yaml", &large));
+    let layers = |names: Value| {
+        patch(
+            &bench.world,
+            &kinds::WINDOWS_POOL,
+            &Key::new("dormer", "windows"),
+            json!({"spec": {"layers": names}}),
+        );
+    };
+    layers(json!(["b", "a"]));
+    let read = async || bench.executor.read_cluster().await.layers;
+    let names = read().await.expect("layers").into_iter().map(|it| it.name);
+    let names: Vec<String> = names.collect();
+    assert_eq!(names, ["ConfigMap dormer/b", "ConfigMap dormer/a"]);
+    for (named, wanted) in [
+        ("elsewhere", "there is no ConfigMap dormer/elsewhere"),
+        ("other-key", "ConfigMap dormer/other-key has no layer.yaml"),
+        ("mistake", "ConfigMap dormer/mistake: line 2"),
+        ("large", "the layers up to ConfigMap dormer/large have "),
+    ] {
+        layers(json!(["a", named]));
+        let why = read().await.expect_err(named);
+        assert!(why.starts_with(wanted), "{why}");
+    }
+    layers(Value::Null);
+    assert_eq!(read().await, Ok(Vec::new()));
+}

@@ -1,11 +1,13 @@
 //! Evictions: evicted pods, blockers, and reports.
 
 use super::bench::{Bench, PATIENCE};
+use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{Blocker, Guard, MachineRef, NAMED_ITEMS_MAX, Outcome, Task},
+    machine::{Blocker, Guard, MachineApi, MachineRef, NAMED_ITEMS_MAX, Outcome, Task},
 };
-use dormer_workers::host::cluster::Cluster;
+use dormer_workers::{host::cluster::Cluster, kubernetes::keys};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
@@ -124,6 +126,135 @@ async fn a_budget_holds_its_pods_and_force_does_not_ask() {
     assert!(bench.remaining_pods().is_empty());
 }
 
+/// The engine's clock was set forward, and its timer came due at once.
+#[tokio::test]
+async fn budgets_count_until_the_api_servers_clock_says_that_the_drain_takes_too_long() {
+    const HOUR_MS: u64 = 3_600_000;
+    let (bench, m) = opened(1).await;
+    bench.pod(&m, "guarded", json!({}));
+    bench.world.create(budget("guarded")).expect("a budget");
+    let forced = || {
+        let Task::Evict {
+            machine,
+            node,
+            token,
+            force,
+            ..
+        } = evict(&m, 1, true)
+        else {
+            panic!("a pass")
+        };
+        Task::Evict {
+            machine,
+            node,
+            token,
+            force,
+            guard: Guard {
+                drain_ms: Some(HOUR_MS),
+                ..Guard::default()
+            },
+        }
+    };
+    let open = |anew: bool| Task::OpenFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(1),
+        over_limit: false,
+        cordon: true,
+        guard: Guard {
+            anew,
+            ..Guard::default()
+        },
+    };
+    let began = |seconds: i64| {
+        let then = bench.world.api.clock().now() - SignedDuration::from_secs(seconds);
+        let since = then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let key = Key::new(m.namespace.as_str(), m.name.as_str());
+        let change = json!({"metadata": {"annotations": {keys::DRAINED_SINCE: since}}});
+        bench.patch_object(&kinds::MACHINE, &key, change);
+    };
+    let kept = async |what: &str| {
+        let (evicted, left, blockers) = pass(bench.run(forced()).await);
+        assert_eq!((evicted, left), (0, 1), "{what}");
+        assert!(
+            blockers[0].contains("budgets are ignored after 3600 s"),
+            "{what}: {blockers:?}"
+        );
+    };
+    kept("it has just begun").await;
+    began(30 * 60);
+    kept("half an hour is missing").await;
+    // A person uncordoned the Node: the drain starts over.
+    began(2 * 60 * 60);
+    bench.run(open(true)).await.expect("it opens");
+    kept("it has begun anew").await;
+    began(2 * 60 * 60);
+    bench.run(open(false)).await.expect("a repeat");
+    let (evicted, _, _) = pass(bench.run(forced()).await);
+    assert_eq!(evicted, 1);
+    let close = Task::CloseFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(1),
+    };
+    bench.run(close).await.expect("it closes");
+    let left = bench.machine(&m)["metadata"]["annotations"][keys::DRAINED_SINCE].clone();
+    assert!(left.is_null(), "{left}");
+}
+
+/// A kubelet may write annotations of its own Node, and no removal of its host would ever end.
+#[tokio::test]
+async fn the_time_of_a_removals_drain_is_not_the_kubelets() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let key = Key::new("dormer", m.name.as_str());
+    let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+        "metadata": {"name": m.name, "namespace": "dormer", "finalizers": [keys::HOST_FINALIZER],
+            "annotations": {keys::NODE_NAME: m.name}},
+        "spec": {"address": "10.0.9.9"}, "status": {"nodeRef": {"name": m.name}}});
+    let host = bench.world.create(host).expect("a host");
+    let host = MachineRef {
+        namespace: "dormer".into(),
+        name: m.name.clone(),
+        uid: host.value.uid().to_owned(),
+        api: MachineApi::Host,
+    };
+    let deleted = bench.world.api.delete(
+        &User::admin(),
+        &kinds::WINDOWS_HOST,
+        &key,
+        &DeleteOptions::now(),
+    );
+    deleted.expect("it is being deleted");
+    bench.pod(&m, "guarded", json!({}));
+    bench.world.create(budget("guarded")).expect("a budget");
+    let forced = || Task::Evict {
+        machine: host.clone(),
+        node: m.name.clone(),
+        token: LeaseToken(1),
+        force: true,
+        guard: Guard {
+            drain_ms: Some(3_600_000),
+            ..Guard::default()
+        },
+    };
+    let (evicted, left, _) = pass(bench.run(forced()).await);
+    assert_eq!((evicted, left), (0, 1), "it has just begun");
+    assert!(bench.cordoned(&m));
+    let forged =
+        json!({"metadata": {"annotations": {keys::DRAINED_SINCE: "2099-01-01T00:00:00Z"}}});
+    bench.patch_node(&m, forged);
+    let then = bench.world.api.clock().now() - SignedDuration::from_secs(2 * 60 * 60);
+    let since = then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let there = bench.world.api.get(&kinds::WINDOWS_HOST, &key);
+    let there = there.expect("its finalizer holds it");
+    assert!(there.value.annotation(keys::DRAINED_SINCE).is_some());
+    let change = json!({"metadata": {"annotations": {keys::DRAINED_SINCE: since}}});
+    bench.patch_object(&kinds::WINDOWS_HOST, &key, change);
+    let (evicted, _, _) = pass(bench.run(forced()).await);
+    assert_eq!(evicted, 1);
+}
+
 #[tokio::test]
 async fn a_pod_that_nobody_can_evict_holds_no_other_up() {
     let (bench, m) = opened(1).await;
@@ -198,7 +329,7 @@ async fn named(bench: &Bench, task: Task) -> (u32, u32, Vec<String>, Vec<String>
 #[tokio::test]
 async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next() {
     let (bench, m) = opened(1).await;
-    bench.node_says_ready(&m, "Unknown");
+    bench.node_is_silent(&m);
     for name in ["guarded", "slow"] {
         bench.pod(
             &m,
@@ -238,7 +369,8 @@ async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next
             && blockers[0].ends_with("its node does not answer, so budgets are not ignored"),
         "{blockers:?}"
     );
-    // The taint manager ends the other one in time, whatever its budget says.
+    // From now on the world counts: its taint manager ends the other one in time, whatever its budget says.
+    bench.node_says_ready(&m, "Unknown");
     let ended = dormer_testkit::await_some("no pod is waited for", PATIENCE, || async {
         let (_, left, _, skipped) = named(&bench, recreating()).await;
         (left == 0).then_some(skipped)
@@ -267,7 +399,7 @@ async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next
 #[tokio::test]
 async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it_is_off() {
     let (bench, m) = opened(1).await;
-    bench.node_says_ready(&m, "Unknown");
+    bench.node_is_silent(&m);
     let held = json!({"finalizers": ["example.com/silent-kubelet"]});
     bench.pod(&m, "guarded", held.clone());
     bench.world.create(budget("guarded")).expect("a budget");
@@ -303,7 +435,7 @@ async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it
 #[tokio::test]
 async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
     let (bench, m) = opened(1).await;
-    bench.node_says_ready(&m, "Unknown");
+    bench.node_is_silent(&m);
     let held = json!({"finalizers": ["example.com/silent-kubelet"]});
     bench.pod(&m, "guarded", held);
     bench.world.create(budget("guarded")).expect("a budget");
@@ -313,7 +445,7 @@ async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
     bench.node_says_ready(&m, "False");
     bench.patch_node(&m, json!({"spec": {"taints": shut_down}}));
     assert_eq!(named(&bench, evict(&m, 1, false)).await.0, 0);
-    bench.node_says_ready(&m, "Unknown");
+    bench.node_is_silent(&m);
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, left), (0, 1), "without force budgets hold");
     assert!(blockers[0].contains("PodDisruptionBudget guarded"));
@@ -331,7 +463,7 @@ async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
 #[tokio::test]
 async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain() {
     let (bench, m) = opened(1).await;
-    bench.node_says_ready(&m, "Unknown");
+    bench.node_is_silent(&m);
     let off = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
     let mut forced_after = Vec::new();
     for skip in 0.. {

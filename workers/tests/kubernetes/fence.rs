@@ -4,7 +4,7 @@ use super::bench::Bench;
 use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{FenceRefusal, Guard, MachineRef, Outcome, Task},
+    machine::{FenceRefusal, Guard, MachineRef, Outcome, Task, TokenMark},
 };
 use dormer_workers::kubernetes::keys;
 use serde_json::json;
@@ -234,7 +234,7 @@ async fn a_node_that_a_person_cordoned_is_not_taken() {
             panic!("{outcome:?}");
         };
         assert_eq!(why, FenceRefusal::Cordoned);
-        assert!(said.contains("somebody else cordoned"), "{said}");
+        assert!(said.contains("another client cordoned"), "{said}");
         assert_eq!(bench.marks(m), [None, None]);
     }
     assert_eq!(bench.run(close(m, 1)).await, Ok(Outcome::FenceClosed));
@@ -255,6 +255,92 @@ async fn a_node_that_a_person_cordoned_is_not_taken() {
     bench.patch_node(m, cordon);
     assert_eq!(bench.run(close(m, 4)).await, Ok(Outcome::FenceClosed));
     assert!(bench.cordoned(m));
+}
+
+/// The host of a change without a drain asks for a reboot, and a person has cordoned its Node meanwhile.
+#[tokio::test]
+async fn a_cordon_that_a_person_made_during_a_restart_is_not_taken_for_dormers() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    assert_eq!(bench.run(opening(m, 7, false, false)).await, Ok(OPENED));
+    bench.patch_node(m, json!({"spec": {"unschedulable": true}}));
+    let outcome = bench.run(opening(m, 7, false, true)).await;
+    let Ok(Outcome::FenceRefused { why, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(why, FenceRefusal::Cordoned);
+    assert_eq!(bench.run(close(m, 7)).await, Ok(Outcome::FenceClosed));
+    assert!(bench.cordoned(m), "the person's cordon stays");
+    // Lifted, it is dormer's own.
+    bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
+    for cordon in [false, true, true] {
+        assert_eq!(bench.run(opening(m, 8, false, cordon)).await, Ok(OPENED));
+    }
+    assert_eq!(bench.run(close(m, 8)).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(m));
+}
+
+/// An older store granted a lease that nothing closed. Budgets would be ignored at once in the next one's drain.
+#[tokio::test]
+async fn the_time_of_an_earlier_leases_drain_is_not_that_of_the_next() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let since = || bench.machine(m)["metadata"]["annotations"][keys::DRAINED_SINCE].clone();
+    assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED));
+    assert!(since().is_string());
+    assert_eq!(bench.run(opening(m, 7, false, false)).await, Ok(OPENED));
+    assert!(since().is_null(), "{}", since());
+    assert_eq!(bench.run(open(m, 7)).await, Ok(OPENED));
+    assert!(since().is_string(), "its own");
+}
+
+/// A kubelet may write annotations of its own Node, but none of its Machine: it would undo a person's cordon, or skip the
+/// wait before a repair over the limit. A Machine that had a lease keeps that one's token, closed.
+#[tokio::test]
+async fn a_token_that_only_the_node_has_open_does_not_make_a_persons_cordon_dormers() {
+    for had_a_lease in [false, true] {
+        let bench = Bench::new(1, false).await;
+        let m = &bench.machines()[0];
+        if had_a_lease {
+            assert_eq!(bench.run(open(m, 3)).await, Ok(OPENED));
+            assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+        }
+        let open_mark = TokenMark {
+            token: LeaseToken(3),
+            open: true,
+        };
+        let forged = json!({
+            "metadata": {"annotations": {
+                keys::FENCE: keys::fence_text(open_mark), keys::WAS_CORDONED: "false"}},
+            "spec": {"unschedulable": true}
+        });
+        bench.patch_node(m, forged);
+        let outcome = bench.run(open(m, 5)).await;
+        let Ok(Outcome::FenceRefused { why, .. }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(why, FenceRefusal::Cordoned);
+        // It is silent for a moment only.
+        bench.node_says_ready(m, "Unknown");
+        bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
+        let over_limit = Task::OpenFence {
+            machine: m.clone(),
+            node: Some(m.name.clone()),
+            token: LeaseToken(5),
+            over_limit: true,
+            cordon: true,
+            guard: Guard {
+                down_ms: Some(600_000),
+                ..Guard::default()
+            },
+        };
+        let waits = bench.run(over_limit).await.expect_err("it waits");
+        assert_eq!(waits.code, "NodeDownTooShort");
+        // With the person's cordon gone it is opened: dormer's own.
+        assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED));
+        assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
+        assert!(!bench.cordoned(m));
+    }
 }
 
 #[tokio::test]

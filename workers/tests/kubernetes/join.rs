@@ -137,13 +137,35 @@ async fn a_request_that_fits_is_approved_and_signed_once() {
     );
 }
 
+/// A host that is not the machine's asks in its name, and the controller manager approves whatever a shared token asks for.
+#[tokio::test]
+async fn what_another_client_approved_counts_only_if_dormer_would_have_approved_it() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    ask(&bench, "theirs", &m.name);
+    decide(&bench, "theirs", "Approved");
+    let Task::ApproveCsr { csr: name, expect } = approve(m, "theirs") else {
+        panic!("an approval")
+    };
+    let expect = CsrExpectation {
+        torn_down: None,
+        ..expect
+    };
+    let outcome = bench.run(Task::ApproveCsr { csr: name, expect }).await;
+    let Ok(Outcome::CsrRefused { why, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(why.starts_with("somebody else approved it"), "{why}");
+}
+
 #[tokio::test]
 async fn a_request_that_does_not_fit_stays_pending_and_is_reported() {
     let bench = Bench::new(1, false).await;
     let m = &torn_down(&bench);
     ask(&bench, "bad", &format!("{}0", m.name));
     for _ in 0..2 {
-        let Ok(Outcome::CsrRefused { csr: name, why }) = bench.run(approve(m, "bad")).await else {
+        let Ok(Outcome::CsrRefused { csr: name, why, .. }) = bench.run(approve(m, "bad")).await
+        else {
             panic!("it is not refused")
         };
         assert_eq!(name, "bad");
@@ -237,6 +259,33 @@ async fn a_node_that_is_marked_owes_wmco_nothing() {
     bench.patch_node(m, marks.clone());
     bench.run(mark(m, "v1", None)).await.expect("marked");
     assert_eq!(bench.node(m).annotation(&wmco("reboot-required")), None);
+}
+
+/// A person trusted another key of the host meanwhile. A WMCO that came back would refuse it.
+#[tokio::test]
+async fn a_host_key_that_wmco_pinned_goes_once_dormer_has_another_of_its_type() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let pinned = |kind: &str, key: &str| {
+        json!({"metadata": {"annotations": {
+            keys::WMCO_HOST_KEY: key, keys::WMCO_HOST_KEY_TYPE: kind}}})
+    };
+    let theirs = || {
+        let node = bench.node(m);
+        let mark = |key| node.annotation(key).map(str::to_owned);
+        (mark(keys::WMCO_HOST_KEY_TYPE), mark(keys::WMCO_HOST_KEY))
+    };
+    let ours = Some("ssh-ed25519 AAAA");
+    for (kind, key, stays) in [
+        ("ssh-ed25519", "AAAA", true),
+        ("ecdsa-sha2-nistp256", "BBBB", true),
+        ("ssh-ed25519", "BBBB", false),
+    ] {
+        bench.patch_node(m, pinned(kind, key));
+        bench.run(mark(m, "v1", ours)).await.expect("marked");
+        let there = stays.then(|| (Some(kind.to_owned()), Some(key.to_owned())));
+        assert_eq!(theirs(), there.unwrap_or_default(), "{kind} {key}");
+    }
 }
 
 #[tokio::test]

@@ -52,6 +52,13 @@ async fn a_node_is_marked_only_once_it_passes_its_checks() {
     };
     assert_eq!(failed(&checks), ["windows-build"], "{checks:?}");
     assert_eq!(bench.node(m).annotation(keys::VERSION), None);
+    // It is empty, and the cluster autoscaler would take it.
+    let kept = || {
+        [keys::NO_SCALE_DOWN, keys::HELD_FROM_SCALE_DOWN]
+            .map(|key| bench.node(m).annotation(key).map(str::to_owned))
+    };
+    let yes = || Some("true".to_owned());
+    assert_eq!(kept(), [yes(), yes()]);
 
     let build = json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": "10.0.20348"}}});
     bench.patch_node(m, build);
@@ -60,6 +67,7 @@ async fn a_node_is_marked_only_once_it_passes_its_checks() {
     };
     assert_eq!(failed(&checks), [""; 0], "{checks:?}");
     assert_eq!(bench.node(m).annotation(keys::VERSION), Some("v1"));
+    assert_eq!(kept(), [None, None]);
     // Nothing here reaches a kubelet, and that is said.
     let certificate = checks.iter().find(|one| one.check == "certificate");
     let certificate = certificate.expect("it is listed");
@@ -80,4 +88,65 @@ async fn a_node_is_marked_only_once_it_passes_its_checks() {
     let logs = logs.expect("it is listed");
     assert_eq!(logs.result, CheckResult::NotChecked, "{}", logs.said);
     assert!(bench.executor.verify_node("none", &expect()).await.is_err());
+}
+
+/// Its machine has failed by then, and nothing else would let the cluster autoscaler remove the Node.
+#[tokio::test]
+async fn a_node_that_fails_its_checks_for_good_is_left_to_the_autoscaler() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let kept = || {
+        [keys::NO_SCALE_DOWN, keys::HELD_FROM_SCALE_DOWN]
+            .map(|key| bench.node(m).annotation(key).map(str::to_owned))
+    };
+    let fails = async || {
+        let Ok(Outcome::NodeChecked { checks }) = bench.run(mark(m)).await else {
+            panic!("it is checked")
+        };
+        assert!(!failed(&checks).is_empty(), "{checks:?}");
+    };
+    let yes = || Some("true".to_owned());
+    let build = json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": "10.0.17763"}}});
+    bench.patch_node(m, build);
+    fails().await;
+    assert_eq!(kept(), [yes(), yes()]);
+    bench.node_says_ready_since(m, "True", "2001-01-01T00:00:00Z");
+    fails().await;
+    assert_eq!(kept(), [None, None]);
+    fails().await;
+    assert_eq!(kept(), [None, None], "it stays so");
+    // A person's own stays.
+    bench.patch_node(
+        m,
+        json!({"metadata": {"annotations": {keys::NO_SCALE_DOWN: "true"}}}),
+    );
+    fails().await;
+    assert_eq!(kept(), [yes(), None]);
+    // Under a lease its token keeps it.
+    let change = json!({"metadata": {"annotations": {keys::HELD_FROM_SCALE_DOWN: "true"}}});
+    bench.patch_node(m, change);
+    bench.open_at_once(m, 7);
+    fails().await;
+    assert_eq!(kept(), [yes(), yes()]);
+}
+
+#[tokio::test]
+async fn a_persons_word_to_the_autoscaler_outlives_the_checks() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    for word in ["true", "false"] {
+        bench.patch_node(
+            m,
+            json!({"metadata": {
+                "labels": {"kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": "10.0.20348"},
+                "annotations": {keys::NO_SCALE_DOWN: word, keys::VERSION: null}}}),
+        );
+        let Ok(Outcome::NodeChecked { checks }) = bench.run(mark(m)).await else {
+            panic!("it is checked")
+        };
+        assert_eq!(failed(&checks), [""; 0], "{checks:?}");
+        let node = bench.node(m);
+        assert_eq!(node.annotation(keys::NO_SCALE_DOWN), Some(word));
+        assert_eq!(node.annotation(keys::HELD_FROM_SCALE_DOWN), None);
+    }
 }

@@ -6,7 +6,7 @@ use dormer_testkit::{KeyKind, SshKey, Sshd, SshdOptions, started, test_dir};
 use dormer_workers::ssh::{Key, Limits, Pool, Session, SshError};
 use std::process::Command;
 
-const PROMISED: [KeyKind; 6] = [
+pub(crate) const PROMISED: [KeyKind; 6] = [
     KeyKind::Ed25519,
     KeyKind::Ecdsa(256),
     KeyKind::Ecdsa(384),
@@ -15,7 +15,11 @@ const PROMISED: [KeyKind; 6] = [
     KeyKind::Rsa(3072),
 ];
 
-async fn login(server: &Sshd, pin: Option<&str>, key: &Key) -> Result<Session, SshError> {
+pub(crate) async fn login(
+    server: &Sshd,
+    pin: Option<&str>,
+    key: &Key,
+) -> Result<Session, SshError> {
     let dialer = dialer(server.port());
     Session::open(&dialer, HERE, &Sshd::user(), pin, key, Limits::default()).await
 }
@@ -83,6 +87,10 @@ async fn a_changed_host_key_is_named_by_both_fingerprints_and_gets_no_login() {
         1,
         "nobody logged in"
     );
+    // Without the pin, the other host gets the login.
+    let other = login(&server, None, &key(&server)).await;
+    assert_ne!(other.expect("it opens").host_key(), pinned);
+    assert_eq!(server.log().matches("Accepted publickey").count(), 2);
 }
 
 #[tokio::test]
@@ -138,7 +146,7 @@ async fn a_used_address_with_another_key_is_another_machines_alone() {
 }
 
 /// As `ssh-keygen` prints it.
-fn fingerprint(key: &SshKey) -> String {
+pub(crate) fn fingerprint(key: &SshKey) -> String {
     let output = Command::new("ssh-keygen")
         .arg("-lf")
         .arg(&key.path)

@@ -163,13 +163,18 @@ impl Installed for Pool {
 
 /// A client of the world's API server, as its administrator.
 pub(crate) async fn client(world: &World) -> Client {
+    Client::try_from(config(world).await).expect("a client")
+}
+
+/// Its configuration.
+pub(crate) async fn config(world: &World) -> Config {
     let parsed = Kubeconfig::from_yaml(&world.kubeconfig().to_string()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(parsed, &options)
         .await
         .expect("a config");
     config.default_retry = false;
-    Client::try_from(config).expect("a client")
+    config
 }
 
 /// A watcher at work.
@@ -205,7 +210,16 @@ impl Bench {
         options: Options,
         known: Arc<Recorder>,
     ) -> Self {
-        let client = client(world).await;
+        Self::of(client(world).await, pool, options, known)
+    }
+
+    /// A watcher with this client and these versions.
+    pub(crate) fn of(
+        client: Client,
+        pool: Arc<impl Installed>,
+        options: Options,
+        known: Arc<Recorder>,
+    ) -> Self {
         let stop = CancellationToken::new();
         let (sender, status) = watch::channel(Status::default());
         let work = watcher::run(client, known.clone(), pool, options, sender, stop.clone());

@@ -276,7 +276,8 @@ async fn a_machine_that_both_apis_show_counts_once_and_for_the_api_that_speaks_f
     let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
     all_serve(&bench, &world).await;
     let machine = windows(&world).remove(0);
-    let (uid, key) = (machine.uid().to_owned(), Key::of(&machine));
+    let uid = machine.uid().to_owned();
+    let key = Key::of(&machine);
     bench
         .until("it is seen", |state| machine_fact(state, &uid))
         .await;

@@ -3,6 +3,9 @@
 use dormer_proto::machine::Blocker;
 use serde::{Deserialize, Serialize};
 
+/// What differs where a person asked for a change.
+pub const ASKED: &str = "a person asked for it";
+
 /// Method of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeStrategy {
@@ -29,9 +32,32 @@ pub struct Change {
     /// Whether another client uncordoned the Node since the fence was opened first: the drain starts over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
+    /// Whether a person asked for it; `differs` then says no more than that. Earlier records have only that text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
 }
 
 impl Change {
+    /// A change that a person asked for.
+    pub(super) fn asked(how: ChangeStrategy) -> Self {
+        Self {
+            how,
+            differs: vec![ASKED.into()],
+            repair: false,
+            anew: false,
+            asked: true,
+        }
+    }
+
+    /// What differs; the request of a person is no difference. `requested`: whether a person asked for something: an earlier
+    /// record has only the text of it.
+    #[must_use]
+    pub fn differences(mut self, requested: bool) -> Vec<String> {
+        let is_request = |it: &String| self.asked || (requested && it == ASKED);
+        self.differs.retain(|it| !is_request(it));
+        self.differs
+    }
+
     /// The same change, whose Node another client has uncordoned.
     pub(super) fn anew(&self) -> Self {
         Self {
@@ -74,4 +100,25 @@ pub struct Drain {
 )]
 pub(super) fn is_zero(it: &u8) -> bool {
     *it == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_of_a_person_is_no_difference() {
+        let change = |asked, differs: &str| Change {
+            how: ChangeStrategy::Drain,
+            differs: vec![differs.into()],
+            repair: false,
+            anew: false,
+            asked,
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(change(true, "in any words").differences(false), none);
+        let earlier = change(false, ASKED);
+        assert_eq!(earlier.differences(true), none, "an earlier record");
+        assert_eq!(change(false, "kubelet").differences(true), ["kubelet"]);
+    }
 }

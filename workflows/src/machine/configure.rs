@@ -2,7 +2,8 @@
 //! upgraded under the lease passes these phases again.
 
 use super::{
-    change::ChangeStrategy,
+    change::{Change, ChangeStrategy},
+    clock::clock_was_off,
     draft::Draft,
     input::{PhaseObservation, Request},
     phase::{Phase, Timer},
@@ -13,13 +14,16 @@ use super::{
 use dormer_proto::{
     boot::same_boot,
     checks::NodeCheck,
-    machine::{Outcome, Section},
+    machine::{OWN_REQUEST, Outcome, Section},
     message::Failure,
     pool::Desired,
 };
 
 /// Most reboots of one configuration.
 const REBOOTS_MAX: u8 = 3;
+
+/// Begin of a host's reason for a reboot that gives it another name.
+const HOSTNAME: &str = "hostname";
 
 /// Phase of this stage, with its data.
 pub(super) enum ConfigurePhase {
@@ -39,7 +43,7 @@ impl ConfigurePhase {
             Self::PoolWait => {}
             Self::ConvergingHost { rebooted } => {
                 if !rebooted {
-                    draft.s.host.reboots = Reboots::default();
+                    draft.state.host.reboots = Reboots::default();
                 }
                 converge_host(draft);
             }
@@ -52,7 +56,7 @@ impl ConfigurePhase {
                     false => draft.reboot(boot_id),
                 }
             }
-            Self::NodeWait => match draft.s.node {
+            Self::NodeWait => match draft.state.node {
                 Some(_) => draft.enter(Phase::ConvergingNode),
                 None => {
                     draft.wait(Timer::Deadline);
@@ -61,7 +65,7 @@ impl ConfigurePhase {
                 }
             },
             Self::ConvergingNode => converge_node(draft),
-            Self::ReadyWait => match draft.s.node.as_ref().is_some_and(|node| node.ready) {
+            Self::ReadyWait => match draft.state.node.as_ref().is_some_and(|node| node.ready) {
                 true => draft.enter(Phase::Soaking),
                 false => {
                     draft.wait(Timer::Deadline);
@@ -73,8 +77,8 @@ impl ConfigurePhase {
                 }
             }
             Self::Marking => {
-                draft.s.checks.clear();
-                draft.s.checked_since = None;
+                draft.state.checks.clear();
+                draft.state.checked_since = None;
                 draft.mark();
             }
         }
@@ -148,8 +152,12 @@ impl ConfigurePhase {
             Self::Rebooting { .. } if task == TaskKind::Probe => {
                 draft.wait(Timer::Again);
             }
+            Self::ConvergingHost { .. } => {
+                // Some attempt may have started its kubelet.
+                draft.state.host.stopped = false;
+                draft.fail(failure);
+            }
             Self::PoolWait
-            | Self::ConvergingHost { .. }
             | Self::Rebooting { .. }
             | Self::NodeWait
             | Self::ConvergingNode
@@ -163,7 +171,8 @@ impl ConfigurePhase {
         match (self, timer) {
             (Self::Rebooting { .. }, Timer::Again) => draft.probe(),
             (Self::Rebooting { boot_id, .. }, Timer::Deadline) => {
-                let message = format!("the host still runs the boot {boot_id}, which should end");
+                let message =
+                    format!("the host has not rebooted: it still runs the boot {boot_id}");
                 draft.lasting("RebootOverdue", message);
             }
             (Self::NodeWait, Timer::Deadline) => {
@@ -171,11 +180,11 @@ impl ConfigurePhase {
                 draft.lasting("NodeOverdue", message);
             }
             (Self::ReadyWait, Timer::Deadline) => {
-                let message = "the Node is there and does not become Ready; see its conditions";
+                let message = "the Node did not become Ready within 20 minutes: see its conditions";
                 draft.lasting("NotReadyOverdue", message);
             }
             (Self::Soaking, Timer::Soak) => draft.enter(Phase::Marking),
-            (Self::Marking, Timer::Again) if draft.s.checked_since.is_some() => draft.mark(),
+            (Self::Marking, Timer::Again) if draft.state.checked_since.is_some() => draft.mark(),
             // A timer of a phase that was left.
             (Self::Rebooting { .. }, Timer::Soak | Timer::Drift | Timer::Drain) => {}
             (
@@ -200,7 +209,7 @@ impl ConfigurePhase {
             PhaseObservation::Address => self.address_changed(draft),
             // This matters only to a Machine without an address, or without an owner that would replace it.
             PhaseObservation::Machine { .. } => {}
-            PhaseObservation::Node { ready, .. } => self.node_observed(draft, ready),
+            PhaseObservation::Node(node) => self.node_observed(draft, node.ready),
             PhaseObservation::NodeGone => self.node_gone(draft),
             PhaseObservation::Pool { retarget, .. } => self.pool_observed(draft, retarget),
             // The configuration of the host is incomplete, so it continues to the end.
@@ -216,7 +225,7 @@ impl ConfigurePhase {
             }
             // Its services were set up for the old one.
             Self::NodeWait | Self::ReadyWait | Self::Soaking | Self::Marking => {
-                draft.s.moved = draft.s.protected();
+                draft.state.moved = draft.state.protected();
                 draft.cancel_tasks();
                 draft.enter(Phase::ConvergingHost { rebooted: false });
             }
@@ -238,7 +247,7 @@ impl ConfigurePhase {
             Self::ConvergingNode => {}
             // The Node is not returned to service, and does not count as joined, before it is Ready again. A node that
             // serves only had a change that does not disturb its pods.
-            Self::Marking if !ready && !draft.s.protected() => {
+            Self::Marking if !ready && !draft.state.protected() => {
                 draft.cancel_tasks();
                 draft.enter(Phase::ReadyWait);
             }
@@ -264,14 +273,25 @@ impl ConfigurePhase {
     fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
         match self {
             Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
-            // Pods may run there. A version that passes its checks is finished first, and the newest one takes the way of
-            // every change; one that does not pass them waits for the lease as it is.
-            Self::Marking if retarget && draft.may_want_version() && fails_checks(draft) => {
+            // Pods may run there. If the checks pass, this version is finished, and the newest one is an ordinary upgrade. If they
+            // fail, the lease for the newest one is requested now.
+            Self::Marking if retarget && draft.may_queue_for_version() && fails_checks(draft) => {
                 draft.cancel_tasks();
-                draft.want_version();
+                draft.queue_for_version();
             }
+            Self::Marking
+                if retarget
+                    && fails_checks(draft)
+                    && draft.pods_may_run()
+                    && draft.state.version_refusal().is_none()
+                    && !finishes_first(draft) =>
+            {
+                draft.cancel_tasks();
+                draft.enter(Phase::ConvergingHost { rebooted: false });
+            }
+            // If the step fails, it is left for that version (`ended.rs`).
             Self::ConvergingNode | Self::ReadyWait | Self::Soaking | Self::Marking
-                if retarget && draft.s.pods_before_service() => {}
+                if retarget && (draft.state.pods_before_service() || draft.pods_may_run()) => {}
             // A machine that is coming up gets the newest known version, so that it is not drained twice.
             Self::ConvergingHost { .. }
             | Self::NodeWait
@@ -320,18 +340,18 @@ impl ConfigurePhase {
 }
 
 fn converge_host(draft: &mut Draft<'_>) {
-    match draft.s.desired().cloned() {
+    match draft.state.desired().cloned() {
         None => draft.enter(Phase::PoolWait),
         // The granted change is finished. A change that came meanwhile may not follow it, or needs another method.
         Some(_)
-            if draft.s.target != Desired::default()
-                && (draft.s.bar().is_some() || finishes_first(draft)) =>
+            if draft.state.target != Desired::default()
+                && (draft.state.version_refusal().is_some() || finishes_first(draft)) =>
         {
             draft.converge(Section::Host);
         }
-        Some(_) if draft.s.bar().is_some() => draft.enter(Phase::PoolWait),
+        Some(_) if draft.state.version_refusal().is_some() => draft.enter(Phase::PoolWait),
         Some(desired) => {
-            draft.s.target = desired;
+            draft.state.target = desired;
             draft.converge(Section::Host);
         }
     }
@@ -340,13 +360,13 @@ fn converge_host(draft: &mut Draft<'_>) {
 /// Whether the version in progress comes before anything newer: it was planned as a restart without a drain, or a
 /// person approved it.
 pub(super) fn finishes_first(draft: &Draft<'_>) -> bool {
-    let restart = draft.s.under_lease == Some(ChangeStrategy::Restart);
-    let unapproved = !draft.s.first_bring_up() && draft.s.needs_approval();
+    let restart = draft.state.under_lease == Some(ChangeStrategy::Restart);
+    let unapproved = !draft.state.first_bring_up() && draft.state.needs_approval();
     restart || unapproved
 }
 
 fn host_converged(draft: &mut Draft<'_>) {
-    match draft.s.node {
+    match draft.state.node {
         Some(_) => draft.enter(Phase::ConvergingNode),
         None => draft.enter(Phase::NodeWait),
     }
@@ -355,7 +375,7 @@ fn host_converged(draft: &mut Draft<'_>) {
 /// Reboots a host that still requires it. A requirement that a boot does not clear stays after the next one as well:
 /// the same list again fails the step, and so does a host that reports a new reason after every boot.
 fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec<String>) {
-    let before = &draft.s.host.reboots;
+    let before = &draft.state.host.reboots;
     // An older build has counted none.
     let count = before.count.max(u8::from(rebooted));
     let what = match owed.is_empty() {
@@ -363,17 +383,20 @@ fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec
         false => owed.join(", "),
     };
     if rebooted && before.owed == owed {
-        let message = format!("the host was rebooted, and asks for the same again: {what}");
+        let message = format!("the host was rebooted, and still requires a reboot: {what}");
         return draft.lasting("RebootLoop", message);
     }
     if count >= REBOOTS_MAX {
         let message = format!(
-            "the host was rebooted {count} times, and asks for one more reboot: {what}; {REBOOTS_MAX} are all that a \
-             profile may need"
+            "the host was rebooted {count} times, and requires another reboot: {what}; the limit of one configuration is \
+             {REBOOTS_MAX}"
         );
         return draft.lasting("RebootLoop", message);
     }
-    draft.s.host.reboots = Reboots {
+    if draft.pods_may_run() {
+        return drain_first(draft, &owed, &what);
+    }
+    draft.state.host.reboots = Reboots {
         count: count + 1,
         owed,
     };
@@ -383,11 +406,31 @@ fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec
     });
 }
 
+/// Drains a Node whose change was planned without a reboot, before the reboot that its host needs. A pending rename is
+/// recorded before the reboot: afterwards the Node would have another name.
+fn drain_first(draft: &mut Draft<'_>, owed: &[String], what: &str) {
+    draft.state.host.renamed |= owed.iter().any(|it| it.starts_with(HOSTNAME));
+    let how = draft.drain_method();
+    draft.state.under_lease = Some(how);
+    draft.state.host.half_changed = true;
+    draft.state.host.half_changed_under = draft.state.lease.token();
+    draft.state.note = Some(format!(
+        "its host needs a reboot, so its Node is drained first: {what}"
+    ));
+    draft.enter(Phase::Opening(Change {
+        how,
+        differs: vec![format!("a reboot of its host: {what}")],
+        repair: false,
+        anew: false,
+        asked: false,
+    }));
+}
+
 /// Converges the Node's section. The Node must have the expected name: certificates were approved for that one
 /// (scenario 39).
 fn converge_node(draft: &mut Draft<'_>) {
-    let found = draft.s.node.as_ref().map(|node| node.name.clone());
-    match (found, draft.s.host.node_name.clone()) {
+    let found = draft.state.node.as_ref().map(|node| node.name.clone());
+    match (found, draft.state.host.node_name.clone()) {
         (None, _) => draft.enter(Phase::NodeWait),
         (Some(found), Some(expected)) if found != expected => {
             let message = format!("the Node is named {found}; {expected} was expected");
@@ -398,34 +441,62 @@ fn converge_node(draft: &mut Draft<'_>) {
 }
 
 fn no_node(draft: &Draft<'_>) -> String {
-    let name = draft.s.host.node_name.as_deref().unwrap_or("?");
-    let refused = draft.s.csrs.values().find_map(|csr| csr.refused.clone());
-    let csr = refused.map(|why| format!("; a certificate request was not approved: {why}"));
-    format!("no Node {name} appeared{}", csr.unwrap_or_default())
+    let name = draft.state.host.node_name.as_deref().unwrap_or("?");
+    let refused = draft.state.refused_csr();
+    let foreign = refused.and_then(|csr| csr.foreign.as_ref());
+    let csr = refused
+        .and_then(|csr| csr.refused.as_ref())
+        .map(|why| format!("; a certificate request was not approved: {why}"));
+    let machine = draft.state.machine.as_ref();
+    let mut asks = machine
+        .map_or(&[][..], |it| it.conditions.as_slice())
+        .iter();
+    let asks = asks.rfind(|it| it.kind == OWN_REQUEST);
+    let csr = csr.or_else(|| Some(format!("; {}", asks?.message)));
+    let clock = clock_was_off(draft).map(|it| format!("; {it}"));
+    let csr = csr.unwrap_or_default();
+    let clock = clock.unwrap_or_default();
+    match foreign {
+        Some(foreign) => format!("{}{clock}", foreign.name_taken()),
+        None => format!("no Node {name} appeared{csr}{clock}"),
+    }
 }
 
 /// Takes the results of the checks: the Node was marked if none failed. What failed is checked again, since
 /// certificates, labels and images take their time. Then the first check that failed names the failure.
 fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
     let at = draft.now.at;
-    let since = *draft.s.checked_since.get_or_insert(at);
+    let since = *draft.state.checked_since.get_or_insert(at);
     let failed: Vec<_> = checks.iter().filter(|check| check.failed()).collect();
     let told = |check: &&NodeCheck| format!("{}: {}", check.check, check.said);
     let why = failed.iter().map(told).collect::<Vec<_>>().join("; ");
     let code = failed.first().map(|check| check.code());
-    draft.s.checks = checks;
+    draft.state.checks = checks;
+    if draft.own_hold_is_over() {
+        draft.end_own_hold();
+    }
     match code {
         None => marked(draft),
-        // It is not what is wanted any more.
-        Some(_) if draft.s.retargeted() && draft.may_want_version() => draft.want_version(),
+        // The desired version has changed, or the host is not set up to the end.
+        Some(_)
+            if (draft.state.retargeted() || draft.state.host.half_changed)
+                && draft.may_queue_for_version() =>
+        {
+            draft.queue_for_version()
+        }
+        Some(_)
+            if draft.state.retargeted()
+                && draft.pods_may_run()
+                && draft.state.version_refusal().is_none()
+                && !finishes_first(draft) =>
+        {
+            draft.enter(Phase::ConvergingHost { rebooted: false });
+        }
         Some(code) if at.since_ms(since) >= policy::NODE_CHECKS_MAX => {
-            draft.lasting(
-                code,
-                format!("the Node is Ready, and does not serve: {why}"),
-            );
+            draft.lasting(code, format!("the Node is Ready but does not serve: {why}"));
         }
         Some(_) => {
-            draft.s.note = Some(format!("its Node is Ready, and does not serve yet: {why}"));
+            draft.state.note = Some(format!("its Node is Ready but does not serve yet: {why}"));
             draft.wait_ms(Timer::Again, policy::NODE_CHECK_AGAIN);
         }
     }
@@ -433,18 +504,21 @@ fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
 
 /// Whether a check of its Node has failed, and is made again.
 fn fails_checks(draft: &Draft<'_>) -> bool {
-    draft.s.checks.iter().any(NodeCheck::failed)
+    draft.state.checks.iter().any(NodeCheck::failed)
 }
 
 fn marked(draft: &mut Draft<'_>) {
-    draft.s.version = Some(draft.s.target.version.clone());
-    draft.s.note = None;
-    draft.s.moved = false;
-    draft.s.approval_is_spent();
-    if draft.s.lease.token().is_some() {
+    let leased = draft.state.lease.token().is_some();
+    // A change that was undone before it ever served is compared once it serves.
+    draft.state.host.half_changed &= draft.state.first_bring_up() && !leased;
+    draft.state.version = Some(draft.state.target.version.clone());
+    draft.state.note = None;
+    draft.state.moved = false;
+    draft.state.clear_approval();
+    if leased {
         draft.enter(Phase::Closing);
     } else {
-        draft.s.in_service = true;
+        draft.state.in_service = true;
         draft.end_episode("joined");
         draft.enter(Phase::Serving);
     }

@@ -2,10 +2,11 @@
 
 use super::{
     Machine,
+    halt::Halt,
     input::Request,
     phase::{Phase, Timer},
     policy,
-    state::{Failing, Halt, Lease, LeasedRequest, State},
+    state::{Down, Failing, Lease, LeasedRequest, State},
     table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
@@ -26,19 +27,21 @@ const SKIPPED_NAMED: usize = 3;
 /// Draft of a decision.
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
-    pub(super) s: State,
+    pub(super) state: State,
     /// Phase and halts before the decision.
     before: (MachinePhase, Vec<Halt>),
     commands: Vec<Command<Machine>>,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(now: Now<'a>, mut s: State) -> Self {
-        s.take_over_halt();
-        let before = (s.phase.id(), s.halts());
+    pub(super) fn new(now: Now<'a>, mut state: State) -> Self {
+        state.take_over_halt();
+        state.take_over_service();
+        state.take_over_restored();
+        let before = (state.phase.id(), state.halts());
         Self {
             now,
-            s,
+            state,
             before,
             commands: Vec::new(),
         }
@@ -55,40 +58,44 @@ impl<'a> Draft<'a> {
             0 => String::new(),
             more => format!("; and {more} more"),
         };
-        self.s.note = Some(format!("not waited for: {}{more}", named.join("; ")));
+        self.state.note = Some(format!("not waited for: {}{more}", named.join("; ")));
     }
 
     /// Finished decision. It reports to the rollout once what changed.
     pub(super) fn finish(mut self) -> Decision<Machine> {
-        self.holds_are_back();
-        let report = self.s.report();
-        let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
-        let known = self.s.machine.is_some() && !over;
+        self.restore_holds();
+        let report = self.state.report();
+        let over = matches!(self.state.phase, Phase::Gone | Phase::ReplacementWait);
+        let known = self.state.machine.is_some() && !over;
         self.note_times();
-        if known && !self.s.ignored() && self.s.reported.as_ref() != Some(&report) {
+        if known && !self.state.ignored() && self.state.reported.as_ref() != Some(&report) {
             self.report_to_rollout(rollout::Signal::Member(report.clone()));
-            self.s.reported = Some(report);
+            self.state.reported = Some(report);
         }
         Decision {
-            state: self.s,
+            state: self.state,
             commands: self.commands,
         }
     }
 
     /// Notes since when the phase and the halts last, and forgets a failure once its step has succeeded or failed again.
     fn note_times(&mut self) {
-        let phase = self.s.phase.id();
-        let halts = self.s.halts();
+        let phase = self.state.phase.id();
+        let halts = self.state.halts();
         let (phase_before, halts_before) = &self.before;
         let entered = *phase_before != phase;
         if entered {
-            self.s.phase_since = Some(self.now.at);
+            self.state.phase_since = Some(self.now.at);
         }
         if *halts_before != halts {
-            self.s.halted_since = Some(self.now.at).filter(|_| !halts.is_empty());
+            self.state.halted_since = Some(self.now.at).filter(|_| !halts.is_empty());
         }
-        self.s.halt = halts.into_iter().next();
-        self.s.retried = self.s.retried.take().filter(|it| it.phase == phase.id());
+        self.state.halt = halts.into_iter().next();
+        self.state.retried = self
+            .state
+            .retried
+            .take()
+            .filter(|it| it.phase == phase.id());
         if entered {
             self.note_failing();
         }
@@ -96,21 +103,26 @@ impl<'a> Draft<'a> {
 
     /// Notes the first failure of a step, and forgets it once the machine serves or is drained.
     fn note_failing(&mut self) {
-        let phase = self.s.phase.id();
-        match self.s.phase.failed() {
+        let phase = self.state.phase.id();
+        match self.state.phase.failed() {
             Some((from, _)) => {
                 let from = from.id().to_string();
-                if self.s.failing.as_ref().is_none_or(|it| it.phase != from) {
-                    self.s.failing = Some(Failing {
+                if self
+                    .state
+                    .failing
+                    .as_ref()
+                    .is_none_or(|it| it.phase != from)
+                {
+                    self.state.failing = Some(Failing {
                         phase: from,
                         first: self.now.at,
                         retries: 0,
                     });
                 }
             }
-            None if phase == MachinePhase::Drained => self.s.failing = None,
-            None if phase.state() == MachineState::Joined && self.s.in_service => {
-                self.s.failing = None;
+            None if phase == MachinePhase::Drained => self.state.failing = None,
+            None if phase.state() == MachineState::Joined && self.state.in_service => {
+                self.state.failing = None;
             }
             None => {}
         }
@@ -136,19 +148,26 @@ impl<'a> Draft<'a> {
     /// Issues a task, but none while another operator has the host: the phase restarts when that operator stops.
     pub(super) fn run_with(&mut self, task: Task, policy: RetryPolicy) {
         let awaited = TaskKind::of(&task);
-        if self.s.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {
+        if self.state.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {
             return;
         }
         self.push(Command::Run(task, policy));
     }
 
-    /// Cancels every open task, and issues the approvals of pending certificates again.
+    /// Cancels every open task, and issues again what no phase waits for: the approvals of pending certificates, and the close
+    /// of a restored token.
     pub(super) fn cancel_tasks(&mut self) {
         self.push(Command::CancelTasks);
-        for csr in self.s.csrs.values_mut() {
+        // The answers about those that are approved or denied already will not come.
+        self.state.csrs.retain(|_, csr| csr.fact.pending);
+        for csr in self.state.csrs.values_mut() {
             csr.asked = false;
         }
         self.approve_csrs();
+        // Without the restore, facts that are late show the last token open for a while after its close.
+        if self.state.restored {
+            self.close_restored();
+        }
     }
 
     /// Starts a timer of the current phase with the length in its row. `false`: no wait, because the pool does not set
@@ -163,8 +182,8 @@ impl<'a> Draft<'a> {
 
     /// Length of a timer of the current phase, in milliseconds.
     fn length_ms(&self, timer: Timer) -> u64 {
-        let pool = self.s.pool.as_ref();
-        let length = self.s.phase.row().length(timer);
+        let pool = self.state.pool.as_ref();
+        let length = self.state.phase.row().length(timer);
         debug_assert!(length.is_some(), "{timer:?} is not in the phase's row");
         match length {
             Some(Length::Ms(ms)) => ms,
@@ -178,7 +197,7 @@ impl<'a> Draft<'a> {
 
     /// How long a Node is not Ready before its machine may be repaired over the limit.
     fn repair_after_ms(&self) -> u64 {
-        let pool = self.s.pool.as_ref();
+        let pool = self.state.pool.as_ref();
         pool.and_then(|pool| pool.repair_after_ms)
             .unwrap_or(REPAIR_AFTER_MS)
     }
@@ -186,14 +205,21 @@ impl<'a> Draft<'a> {
     /// Whether its Node has been down long enough for its machine to be repaired over the limit.
     pub(super) fn is_down_for_long(&self) -> bool {
         let after = self.repair_after_ms();
-        let down = self.s.down;
+        let down = self.state.down;
         down.is_some_and(|down| down.long || self.now.at.since_ms(down.since) >= after)
     }
 
-    /// How long until then.
+    /// Restarts the time without a Ready Node: a live read found the Node Ready, so the facts are stale. Otherwise the run
+    /// would ask for a lease over the limit at once, and again after each refusal.
+    pub(super) fn restart_down_time(&mut self) {
+        let since = self.now.at;
+        self.state.down = self.state.down.map(|_| Down { since, long: false });
+    }
+
+    /// Time until its machine may be repaired over the limit, in milliseconds; at least 1.
     pub(super) fn repair_left_ms(&self) -> u64 {
         let lasted = self
-            .s
+            .state
             .down
             .map_or(0, |down| self.now.at.since_ms(down.since));
         self.repair_after_ms().saturating_sub(lasted).max(1)
@@ -218,17 +244,21 @@ impl<'a> Draft<'a> {
     /// enters the phase and begins nothing, unless it holds the lease: it always returns its slot.
     pub(super) fn enter(&mut self, phase: Phase) {
         let phase = self.protect(self.before_service(phase));
-        for (timer, _) in self.s.phase.row().timers {
+        let phase = self.drained_before(phase);
+        for (timer, _) in self.state.phase.row().timers {
             if phase.row().length(*timer).is_none() {
                 self.push(Command::CancelTimer(*timer));
             }
         }
-        if self.s.phase == Phase::Marking && self.s.checked_since.is_some() {
+        let checks = self.state.phase == Phase::Marking && self.state.checked_since.is_some();
+        // A refused drain or tear-down is tried again by that timer. After a tear-down it does not run.
+        let refused = self.state.may_wait_torn_down() && phase != Phase::Reprobing;
+        if checks || refused {
             self.push(Command::CancelTimer(Timer::Again));
         }
-        self.s.phase = phase;
+        self.state.phase = phase;
         // The end of a run is no work on its host: a paused or ignored one ends, too.
-        if !self.halted() || self.s.phase == Phase::Gone {
+        if !self.may_not_begin() || self.state.phase == Phase::Gone {
             self.begin_phase();
         }
     }
@@ -236,50 +266,63 @@ impl<'a> Draft<'a> {
     /// Restarts the current phase and cancels its tasks.
     pub(super) fn begin_again(&mut self) {
         self.cancel_tasks();
-        self.enter(self.s.phase.clone());
+        self.enter(self.state.phase.clone());
     }
 
     /// Whether the current phase must not begin anything now.
-    pub(super) fn halted(&self) -> bool {
-        let held = matches!(self.s.lease, Lease::Held { .. });
-        let paused = self.s.paused.is_some() && !self.s.phase.row().even_paused;
-        self.s.left_alone() || paused || (self.s.ignored() && !held)
+    pub(super) fn may_not_begin(&self) -> bool {
+        let held = matches!(self.state.lease, Lease::Held { .. });
+        let paused = self.state.paused.is_some() && !self.state.phase.row().even_paused;
+        self.state.left_alone() || paused || (self.state.ignored() && !held)
     }
 
     /// Whether a person or the rollout has stopped new work on the machine.
-    pub(super) fn rests(&self) -> bool {
-        self.s.paused.is_some() || self.s.held.is_some() || self.s.ignored()
+    pub(super) fn is_stopped_by_person(&self) -> bool {
+        self.state.paused.is_some() || self.state.held.is_some() || self.state.ignored()
     }
 
-    /// Whether a machine that never served may ask for the lease to another version: it rests for no person, and nothing
-    /// bars that version.
-    pub(super) fn may_want_version(&self) -> bool {
-        self.s.pods_before_service() && !self.rests() && self.s.barred().is_none()
+    /// Whether its host has answered within the last ten minutes. What it said then still counts.
+    pub(super) fn host_answered_lately(&self) -> bool {
+        let lately = |at| self.now.at.since_ms(at) < policy::CHECK_AGAIN;
+        self.state.host.facts_at.is_some_and(lately)
+    }
+
+    /// Whether a machine that never served may ask for the lease to another version: it rests for no person, nothing bars
+    /// that version, and its host has not just said that its clock is off.
+    pub(super) fn may_queue_for_version(&self) -> bool {
+        let wrong_clock = self.state.host.wrong_clock_ms().is_some() && self.host_answered_lately();
+        self.state.pods_before_service()
+            && !self.is_stopped_by_person()
+            && self.state.change_refusal().is_none()
+            && !wrong_clock
     }
 
     /// A serving node is never disturbed without the lease, however the run enters a phase (a reset, a retry, a new
     /// version in the middle of a step). The run compares the host instead, and changes what differs in the
     /// ordinary way.
     fn protect(&self, phase: Phase) -> Phase {
-        match phase.row().disturbs && self.s.protected() {
+        match phase.row().disturbs && self.state.protected() {
             true => Phase::Checking,
             false => phase,
         }
     }
 
     /// A machine that has never passed its checks does not serve, however the run enters a phase (a lease that is
-    /// returned, a hold, a reset): its bring-up continues.
+    /// returned, a hold, a reset): its bring-up continues. If its host is half changed, it is set up to the end first: under
+    /// the lease where pods may run, and after a comparison where its Node is down.
     fn before_service(&self, phase: Phase) -> Phase {
         let serves = matches!(
             phase,
             Phase::Serving | Phase::Checking | Phase::Applying { .. }
         );
-        if !serves || !self.s.first_bring_up() {
+        if !serves || !self.state.first_bring_up() {
             return phase;
         }
-        match &self.s.node {
-            Some(node) if self.s.comes_up() && node.ready => Phase::Soaking,
-            Some(_) if self.s.comes_up() => Phase::ReadyWait,
+        let half_changed = self.state.host.half_changed;
+        match &self.state.node {
+            Some(_) if half_changed && self.may_queue_for_version() => self.wait_for_version(),
+            Some(node) if self.state.is_coming_up() && node.ready => Phase::Soaking,
+            Some(_) if self.state.is_coming_up() && !half_changed => Phase::ReadyWait,
             Some(_) | None => Phase::Address,
         }
     }
@@ -288,16 +331,16 @@ impl<'a> Draft<'a> {
     ///
     /// A replacement that a person asked for during the step is requested now.
     pub(super) fn fail(&mut self, failure: Failure) {
-        let from = Box::new(self.s.phase.clone());
+        let from = Box::new(self.state.phase.clone());
         self.enter(Phase::Failed { from, failure });
-        if self.s.leased_request == Some(LeasedRequest::Recreate) && !self.s.left_alone() {
+        if self.state.leased_request == Some(LeasedRequest::Recreate) && !self.state.left_alone() {
             self.is_asked(Request::Leased);
         }
     }
 
     /// Starts the timer of a failure that is tried again by itself.
     pub(super) fn try_again_later(&mut self) {
-        if self.s.fails_for_a_while() {
+        if self.state.failure_may_end_by_itself() {
             self.wait_ms(Timer::Again, policy::CHECK_AGAIN);
         }
     }

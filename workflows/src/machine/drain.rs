@@ -2,21 +2,24 @@
 //! Then the Machine is deleted or the host torn down, or the whole change is undone.
 
 use super::{
-    change::{Change, ChangeStrategy, Drain},
+    change::{ASKED, Change, ChangeStrategy, Drain},
+    clock::{must_ask_host, wrong_clock},
     draft::Draft,
-    holds::name,
-    input::{PhaseObservation, Request},
+    holds::{beside_name, name},
+    input::{NodeObservation, PhaseObservation, Request},
     phase::{Phase, Timer},
     policy, removal,
     serve::repair,
-    state::{ASKED, Lease, LeasedRequest},
+    state::{Lease, LeasedRequest},
     table::TaskKind,
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{
-    machine::{Blocker, FenceRefusal, Outcome},
+    duration::utc,
+    machine::{Blocker, FenceRefusal, Outcome, to_change},
     message::{Failure, cause},
     pool::AfterTimeout,
+    requester::Requester,
 };
 
 /// Phase of this stage, with its data.
@@ -34,6 +37,7 @@ pub(super) enum DrainPhase {
 impl DrainPhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
+            Self::Opening(change) if must_ask_host(draft, &change) => probe(draft),
             Self::Opening(change) => draft.open(&change),
             Self::Evicting(change, drain) => begin_eviction(draft, &change, &drain),
             // A person ends it.
@@ -53,12 +57,18 @@ impl DrainPhase {
 
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
-            // A paused machine waits here, with its Node cordoned. On resume the fence is opened again.
-            (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
+            // A paused machine waits here. On resume the fence is opened, or opened again if its Node is cordoned already.
+            (Self::Opening(_), Outcome::FenceOpened { .. } | Outcome::Probed { .. })
+                if draft.may_not_begin() => {}
+            (Self::Opening(change), Outcome::Probed { .. }) => match wrong_clock(draft) {
+                // After its tear-down its new certificate would not be valid there.
+                Some(failure) => give_back_for(draft, &failure),
+                None => draft.open(&change),
+            },
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
             (Self::Opening(change), Outcome::NodeAbsent) if change.repair => repaired(draft),
             (Self::Opening(change), Outcome::NodeFound { .. }) if change.repair => {
-                draft.s.note = Some("its Node is back".into());
+                draft.state.note = Some("its Node is back".into());
                 draft.enter(Phase::Undoing);
             }
             (
@@ -69,11 +79,20 @@ impl DrainPhase {
                 },
             ) => {
                 // The worker says so only of a host that no order has touched.
-                draft.s.host.tearing = None;
-                draft.drain_anew(format!("{said}; it is drained again"));
+                draft.state.host.tearing = None;
+                match draft.state.node_name() {
+                    Some(_) => draft.drain_anew(format!("{said}; it is drained again")),
+                    // It came back during a repair, and no fact of it has arrived yet.
+                    None => given_back(draft, format!("given back: {said}")),
+                }
+            }
+            (Self::TearingDown, Outcome::FenceRefused { why, said }) => {
+                // An earlier attempt may have torn a part down: the host is compared once it is given back.
+                draft.state.host.half_changed = true;
+                refused(draft, why, said);
             }
             (
-                Self::Opening(_) | Self::Evicting(..) | Self::Deleting | Self::TearingDown,
+                Self::Opening(_) | Self::Evicting(..) | Self::Deleting,
                 Outcome::FenceRefused { why, said },
             ) => refused(draft, why, said),
             (
@@ -89,7 +108,7 @@ impl DrainPhase {
                 pass_done(draft, change, drain, (evicted, left, blockers));
             }
             (Self::Evicting(..) | Self::Deleting, Outcome::FenceClosedMeanwhile) => {
-                draft.s.note = Some("the token was closed by somebody else".into());
+                draft.state.note = Some("the token was closed by somebody else".into());
                 draft.enter(Phase::Undoing);
             }
             (Self::Deleting, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
@@ -103,7 +122,7 @@ impl DrainPhase {
                     uncordoned: false,
                     ..drain
                 };
-                draft.s.phase = Phase::Evicting(change, drain);
+                draft.state.phase = Phase::Evicting(change, drain);
             }
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // Answer to a task of an earlier phase, or in a phase without tasks.
@@ -140,17 +159,20 @@ impl DrainPhase {
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         let over_limit = matches!(
-            draft.s.lease,
+            draft.state.lease,
             Lease::Held {
                 over_limit: true,
                 ..
             }
         );
         // A machine without a Node is being repaired; a repair within the limit has no `over_limit`.
-        let absent = draft.s.node.is_none();
+        let absent = draft.state.node.is_none();
         match self {
-            // A failed read does not prove an absence.
-            Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
+            // A failed read does not prove an absence, and a host that does not let dormer in could not be torn down.
+            Self::Opening(_) if matches!(task, TaskKind::FindNode | TaskKind::Probe) => {
+                draft.state.host.renamed |= failure.code == policy::NAME_CHANGED;
+                give_back_for(draft, &failure);
+            }
             // Ready for as long as the attempts took: its kubelet runs, and pods may have come.
             Self::TearingDown if failure.code == "NodeUncordoned" => {
                 draft.drain_anew("somebody uncordoned its Node; it is drained again".into());
@@ -175,16 +197,24 @@ impl DrainPhase {
         match (self, timer) {
             (Self::Evicting(change, drain), Timer::Again) => next_pass(draft, change, drain),
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
+            // A drain of a host that is torn down was refused.
+            (Self::Opening(change), Timer::Again) if draft.state.is_torn_down() => {
+                let step = draft.interrupted_step();
+                draft.enter(step.unwrap_or(Phase::Opening(change)));
+            }
+            (Self::TearingDown, Timer::Again) if draft.state.is_torn_down() => {
+                draft.enter(Phase::TearingDown);
+            }
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
             // The note of the state names what its removal waits for.
-            (Self::Leaving, Timer::Deadline) if draft.s.own_host() => {
+            (Self::Leaving, Timer::Deadline) if draft.state.own_host() => {
                 draft.wait(Timer::Deadline);
             }
             (Self::Vanishing | Self::Leaving, Timer::Deadline) => {
                 let message = "the Machine is being deleted and does not go: see its finalizers, \
                                lifecycle hooks and conditions";
-                draft.s.note = Some(message.into());
+                draft.state.note = Some(message.into());
                 draft.wait(Timer::Deadline);
             }
             // A timer of a phase that was left.
@@ -205,40 +235,44 @@ impl DrainPhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, observation: PhaseObservation) {
         match (self, observation) {
-            (
-                stage,
-                PhaseObservation::Node {
-                    ready,
-                    cordoned,
-                    uncordoned,
-                    rebooted: _,
-                },
-            ) => stage.node_observed(draft, ready, cordoned, uncordoned),
+            (stage, PhaseObservation::Node(node)) => stage.node_observed(draft, &node),
             // Open tasks use the old address.
             (Self::TearingDown, PhaseObservation::Address) => draft.begin_again(),
+            (Self::Opening(ref change), PhaseObservation::Address)
+                if must_ask_host(draft, change) =>
+            {
+                draft.begin_again();
+            }
             // Nothing is destroyed yet: it is undone.
             (
                 Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
                 PhaseObservation::Ignored,
-            ) => {
+            ) if !draft.state.is_torn_down() => {
                 give_up(draft, "the Machine was labelled to be ignored");
             }
-            // `TearingDown` continues: its host is half torn down. The others leave, or return the lease already.
+            // A host that is torn down, or half so, is set up to the end. The others leave, or return the lease already.
             (
-                Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
+                Self::Opening(_)
+                | Self::Evicting(..)
+                | Self::Drained
+                | Self::Deleting
+                | Self::TearingDown
+                | Self::Undoing
+                | Self::Vanishing
+                | Self::Leaving,
                 PhaseObservation::Ignored,
             ) => {}
             // No controller would replace it: a drain for a deletion has become pointless.
             (
                 Self::Opening(ref change) | Self::Evicting(ref change, _),
                 PhaseObservation::Machine { .. },
-            ) if change.how == ChangeStrategy::Recreate && draft.s.owner().is_none() => {
+            ) if change.how == ChangeStrategy::Recreate && draft.state.owner().is_none() => {
                 give_up(
                     draft,
                     "no MachineSet owns the Machine any more, and none would replace it",
                 );
             }
-            (Self::Leaving, PhaseObservation::NodeGone) => removal::node_changed(draft),
+            (Self::Leaving, PhaseObservation::NodeGone) => removal::node_changed(draft, false),
             // The rollout went back to what the machine carries, and nothing is destroyed yet.
             (
                 Self::Opening(_) | Self::Evicting(..),
@@ -269,44 +303,33 @@ impl DrainPhase {
         }
     }
 
-    /// The Node was observed. `cordon_ended`: it was cordoned at the last observation and is not now.
-    fn node_observed(self, draft: &mut Draft<'_>, ready: bool, cordoned: bool, cordon_ended: bool) {
+    fn node_observed(self, draft: &mut Draft<'_>, node: &NodeObservation) {
         match self {
             // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
-            Self::Evicting(change, drain) if !cordoned && !draft.halted() => {
-                draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
+            Self::Evicting(change, drain) if !node.cordoned && !draft.may_not_begin() => {
+                draft.state.note =
+                    Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change.anew());
                 // Until that is done, a retry begins with it.
-                draft.s.phase = uncordoned(change, drain);
+                draft.state.phase = uncordoned(change, drain);
             }
             // Pods may come until it is resumed, even if the Node is cordoned again.
-            Self::Evicting(change, drain) if cordon_ended => {
-                draft.s.phase = uncordoned(change, drain);
+            Self::Evicting(change, drain) if node.uncordoned => {
+                draft.state.phase = uncordoned(change, drain);
             }
             // Pods may come. The worker finds out whether the Machine is deleted already.
-            Self::Deleting if cordon_ended => {
-                draft.s.host.uncordoned = true;
-                draft.begin_again();
-            }
-            // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
-            Self::TearingDown if cordon_ended && ready => {
-                draft.s.host.uncordoned = true;
-                draft.begin_again();
-            }
+            Self::Deleting if node.uncordoned => draft.begin_again(),
+            // Pods may come once it is Ready. The worker finds out whether the host is whole: its kubelet then stays Ready.
+            Self::TearingDown if node.uncordoned => draft.begin_again(),
             // Whether its Node is down, and for how long, decides about its turn.
-            Self::Leaving => removal::node_changed(draft),
+            Self::Leaving => removal::node_changed(draft, node.uncordoned),
             // It stays drained until it is resumed: the Node is cordoned and drained again.
-            Self::Drained if cordon_ended && !draft.halted() => {
+            Self::Drained if node.uncordoned && !draft.may_not_begin() => {
                 let note = "somebody uncordoned the Node; it is drained again, until it is resumed";
-                draft.s.note = Some(note.into());
-                draft.enter(Phase::Opening(Change {
-                    how: ChangeStrategy::Drain,
-                    differs: vec![ASKED.into()],
-                    repair: false,
-                    anew: true,
-                }));
+                draft.state.note = Some(note.into());
+                draft.enter(Phase::Opening(Change::asked(ChangeStrategy::Drain).anew()));
             }
-            // The drain, the deletion or the tear-down goes on.
+            // The drain, the deletion or the tear-down continues.
             Self::Opening(_)
             | Self::Evicting(..)
             | Self::Drained
@@ -323,9 +346,11 @@ impl DrainPhase {
                 // Another client may have uncordoned it meanwhile.
                 Request::Resume { paused: true } => {
                     draft.cancel_tasks();
-                    let phase = draft.s.phase.clone();
+                    let phase = draft.state.phase.clone();
                     draft.enter(draft.cordoned_first(phase));
                 }
+                // The host is torn down: no earlier configuration is left.
+                Request::Abort { .. } if draft.state.is_torn_down() => {}
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was delayed; the upgrade continues, and the machine stops afterwards.
@@ -340,6 +365,10 @@ impl DrainPhase {
                 }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
+                // During a pause it was not cordoned again.
+                Request::Leased if draft.state.host.uncordoned => {
+                    draft.enter(Phase::Opening(Change::asked(ChangeStrategy::Drain).anew()));
+                }
                 Request::Leased => emptied(draft, ChangeStrategy::Drain),
                 // It stays drained until it is resumed.
                 Request::Hold | Request::Approve => {}
@@ -386,10 +415,10 @@ fn uncordoned(change: Change, drain: Drain) -> Phase {
 }
 
 impl Draft<'_> {
-    /// The phase with which a drain goes on after a pause or a failure: if another client uncordoned the Node meanwhile,
+    /// The phase with which a drain continues after a pause or a failure: if another client uncordoned the Node meanwhile,
     /// it is cordoned first.
     pub(super) fn cordoned_first(&self, phase: Phase) -> Phase {
-        let uncordoned = self.s.node.as_ref().is_some_and(|node| !node.cordoned);
+        let uncordoned = self.state.node.as_ref().is_some_and(|node| !node.cordoned);
         if let Phase::Evicting(change, drain) = &phase
             && (uncordoned || drain.uncordoned)
         {
@@ -398,16 +427,25 @@ impl Draft<'_> {
         phase
     }
 
-    /// Drains a Node once more whose host was to be torn down or whose Machine was to be deleted, and on which pods may
+    /// The phase with which a step under the lease continues after a failure or a reset: pods may have come since the Node was
+    /// drained.
+    pub(super) fn drained_first(&mut self, phase: Phase) -> Phase {
+        let held = self.state.lease.token().is_some();
+        let ready = self.state.node.as_ref().is_some_and(|node| node.ready);
+        if phase == Phase::TearingDown && held && ready {
+            // Its kubelet runs, so nothing is torn down.
+            self.state.note = Some("its Node is Ready, so it is drained again".into());
+            return self.opening_anew();
+        }
+        self.cordoned_first(phase)
+    }
+
+    /// Drains a Node again whose host was to be torn down or whose Machine was to be deleted, and on which pods may
     /// run.
     pub(super) fn drain_anew(&mut self, note: String) {
-        self.s.note = Some(note);
-        self.enter(Phase::Opening(Change {
-            how: self.s.under_lease.unwrap_or(ChangeStrategy::InPlace),
-            differs: vec!["its pods may have come back".into()],
-            repair: false,
-            anew: true,
-        }));
+        self.state.note = Some(note);
+        let opening = self.opening_anew();
+        self.enter(opening);
     }
 }
 
@@ -415,10 +453,10 @@ impl Draft<'_> {
 /// that back.
 fn repaired(draft: &mut Draft<'_>) {
     let how = repair(draft).how;
-    draft.s.under_lease = Some(how);
-    if how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
+    draft.state.under_lease = Some(how);
+    if how == ChangeStrategy::Recreate && draft.state.owner().is_none() {
         let note = "the Machine API gave the Machine up, and nobody would replace it: the repair is given up";
-        draft.s.note = Some(note.into());
+        draft.state.note = Some(note.into());
         return draft.give_back();
     }
     emptied(draft, how);
@@ -445,10 +483,10 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
 /// Begins the first pass of evictions, or the first after a pause or a failure. The pool's limit of the drain counts
 /// from here.
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
-    let skipped = draft.s.drain_skipped(change.how);
-    if skipped.is_some() || draft.s.node_name().is_none() {
+    let skipped = draft.state.drain_skipped(change.how);
+    if skipped.is_some() || draft.state.node_name().is_none() {
         let why = skipped.unwrap_or_else(|| "it has no Node".into());
-        draft.s.note = Some(format!("not drained: {why}"));
+        draft.state.note = Some(format!("not drained: {why}"));
         return emptied(draft, change.how);
     }
     draft.evict(change.how, drain.force);
@@ -458,7 +496,7 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
         ..drain.clone()
     };
     let limited = !drain.force;
-    draft.s.phase = Phase::Evicting(change.clone(), drain);
+    draft.state.phase = Phase::Evicting(change.clone(), drain);
     if limited {
         draft.wait(Timer::Drain);
     }
@@ -467,23 +505,28 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
 /// Begins the next pass of evictions. If the Node is gone, its pods are gone from the API server as well, and the drain
 /// is done.
 fn next_pass(draft: &mut Draft<'_>, change: Change, drain: Drain) {
-    if draft.s.node_name().is_some() {
+    if let Some(step) = draft.interrupted_step() {
+        let note = "its Node has been down for long: its change continues, which the pods that are left waited for";
+        draft.state.note = Some(note.into());
+        return draft.enter(step);
+    }
+    if draft.state.node_name().is_some() {
         draft.evict(change.how, drain.force);
         let drain = Drain {
             pass_is_stale: drain.uncordoned,
             ..drain
         };
-        draft.s.phase = Phase::Evicting(change, drain);
+        draft.state.phase = Phase::Evicting(change, drain);
         return;
     }
-    draft.s.note = Some("drained no further: its Node is gone".into());
+    draft.state.note = Some("drained no further: its Node is gone".into());
     emptied(draft, change.how);
 }
 
 /// Restarts the drain under new settings of the pool for its limit or the policy after it.
 fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.push(Command::CancelTimer(Timer::Drain));
-    draft.s.phase = Phase::Evicting(
+    draft.state.phase = Phase::Evicting(
         change,
         Drain {
             force: false,
@@ -495,33 +538,87 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.wait(Timer::Drain);
 }
 
+/// Asks a host for its clock before its Node is drained. A host that the Machine API gave up is gone: its change would
+/// fail under the lease, so others go first.
+fn probe(draft: &mut Draft<'_>) {
+    match draft.state.given_up() {
+        Some(error) => give_back_for(draft, &Failure::lasting("MachineFailed", error)),
+        None => draft.probe_briefly(),
+    }
+}
+
 /// Returns the lease after a failure that should not delay others.
 fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
-    // A person's request would ask for the lease again at once.
-    if draft.s.leased_request.is_some() && draft.s.held.is_none() {
-        draft.hold_for_pause(format!("dormer: {cause}"), None);
+    // A person's request, a machine that never served, or a host whose comparison does not show the cause would ask for
+    // the lease again at once.
+    let asks_at_once = draft.state.leased_request.is_some()
+        || draft.state.first_bring_up()
+        || draft.state.host.renamed;
+    if asks_at_once && draft.state.held.is_none() {
+        draft.hold_for_pause(&cause, None);
     }
-    draft.s.note = Some(format!("{cause}; the lease is returned"));
+    draft.state.note = Some(format!("{cause}; the lease is returned"));
     draft.enter(Phase::Undoing);
+}
+
+/// Undoes the change after a refusal that the facts do not explain. The run considers it again after a while.
+fn given_back(draft: &mut Draft<'_>, note: String) {
+    draft.state.refused_lately = true;
+    // A machine that never served ends its bring-up next, and would ask again at the end of it.
+    if draft.state.first_bring_up() && draft.state.held.is_none() {
+        draft.hold_for_pause(&note, None);
+    }
+    draft.state.note = Some(note);
+    draft.enter(Phase::Undoing);
+}
+
+/// Waits with the drain or the further tear-down of a host that was torn down already, until a person or another controller
+/// allows it again.
+fn waits_torn_down(draft: &mut Draft<'_>, said: &str) {
+    let what = match draft.state.phase == Phase::TearingDown {
+        true => "the next tear-down",
+        false => "the drain of its Node",
+    };
+    let until = utc(draft.now.at.plus_ms(policy::MINUTE));
+    draft.state.note = Some(format!(
+        "its host is torn down, and {what} waits until {until}: {said}"
+    ));
+    let phase = draft.cordoned_first(draft.state.phase.clone());
+    if phase != draft.state.phase {
+        draft.cancel_tasks();
+        draft.state.phase = phase;
+    }
+    draft.wait_ms(Timer::Again, policy::MINUTE);
 }
 
 /// Undoes the change, because a live read of the cluster refused it.
 fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
+    // A Node that serves is compared once the lease is returned, and under another token nothing may be done.
+    let ends = matches!(
+        why,
+        FenceRefusal::NodeServes | FenceRefusal::Superseded | FenceRefusal::Gone
+    );
+    let waits = matches!(
+        draft.state.phase,
+        Phase::Opening(_) | Phase::Evicting(..) | Phase::TearingDown
+    );
+    if waits && !ends && draft.state.is_torn_down() {
+        return waits_torn_down(draft, &said);
+    }
     match why {
         FenceRefusal::NodeServes => {
-            draft.s.note = Some("it was granted over the limit, and its Node serves".into());
+            draft.restart_down_time();
+            draft.state.note = Some("it was granted over the limit, and its Node serves".into());
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Superseded => {
-            draft.s.note = Some("its objects carry a newer token".into());
-            draft.enter(Phase::Undoing);
+            given_back(draft, "its objects carry a newer token".into());
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
         // A worker answers Uncordoned only where the drain is begun again, so this is a late answer.
         FenceRefusal::Stopped | FenceRefusal::Uncordoned => {
-            draft.s.note = Some(format!("given back: {said}"));
-            draft.enter(Phase::Undoing);
+            given_back(draft, format!("given back: {said}"));
         }
         // A person has to resolve these. dormer reads a pause, a label, a cordon or a missing owner again after a
         // while: the facts about it may arrive late, and without the wait the run would request the lease at once.
@@ -540,14 +637,14 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
                     | FenceRefusal::NoOwner
                     | FenceRefusal::Cordoned
             );
-            let by_a_person = draft.s.held.is_some() && !draft.s.held_for_pause;
+            let by_a_person = draft.state.held.is_some() && !draft.state.held_for_pause;
             match (pause, by_a_person) {
                 // A person's hold outlasts the pause.
                 (true, true) => {}
-                (true, false) => draft.hold_for_pause(format!("dormer: {said}"), Some(why)),
-                (false, _) => draft.add_hold_for(format!("dormer: {said}"), Some(why)),
+                (true, false) => draft.hold_for_pause(&said, Some(why)),
+                (false, _) => draft.add_own_hold(&said, why),
             }
-            draft.s.note = Some(said);
+            draft.state.note = Some(said);
             draft.enter(Phase::Undoing);
         }
     }
@@ -561,11 +658,15 @@ fn pass_done(
     (evicted, left, blockers): (u32, u32, Vec<Blocker>),
 ) {
     // A paused machine waits here, drained or not: nothing is destroyed before it is resumed.
-    let goes_on = !draft.halted();
+    let goes_on = !draft.may_not_begin();
     // Pods may have come that this pass did not see.
     let again = drain.uncordoned || drain.pass_is_stale;
     if left == 0 && goes_on && !again {
-        return emptied(draft, change.how);
+        // After hours of a drain its clock may have gone wrong. Nothing is destroyed yet.
+        return match must_ask_host(draft, &change) {
+            true => draft.enter(Phase::Opening(change)),
+            false => emptied(draft, change.how),
+        };
     }
     let same = evicted == 0 && drain.left == left;
     let idle_passes = if same {
@@ -574,7 +675,7 @@ fn pass_done(
         0
     };
     let evicted = drain.evicted.saturating_add(evicted);
-    draft.s.phase = Phase::Evicting(
+    draft.state.phase = Phase::Evicting(
         change,
         Drain {
             evicted,
@@ -591,31 +692,31 @@ fn pass_done(
 
 /// Undoes what has begun, and returns the lease. `why` is the reason, for people.
 fn give_up(draft: &mut Draft<'_>, why: &str) {
-    draft.s.note = Some(format!("{why}: the upgrade is given up"));
+    draft.state.note = Some(format!("{why}: the upgrade is given up"));
     draft.give_back();
 }
 
 /// Continues after the last pod, or when there was nothing to drain.
 fn emptied(draft: &mut Draft<'_>, how: ChangeStrategy) {
-    draft.s.host.uncordoned = false;
+    draft.state.host.uncordoned = false;
     match how {
         ChangeStrategy::Recreate => delete(draft),
         ChangeStrategy::InPlace | ChangeStrategy::Restart => {
             // A BYOH host is made anew in place: that is what a person asked for.
-            draft.s.request_progress.begun |=
-                draft.s.own_host() && draft.s.leased_request == Some(LeasedRequest::Recreate);
+            draft.state.request_progress.begun |= draft.state.own_host()
+                && draft.state.leased_request == Some(LeasedRequest::Recreate);
             draft.enter(Phase::TearingDown);
         }
         // A person requested a replacement meanwhile, and a controller creates another Machine.
         ChangeStrategy::Drain
-            if draft.s.leased_request == Some(LeasedRequest::Recreate)
-                && draft.s.owner().is_some() =>
+            if draft.state.leased_request == Some(LeasedRequest::Recreate)
+                && draft.state.owner().is_some() =>
         {
-            draft.s.under_lease = Some(ChangeStrategy::Recreate);
+            draft.state.under_lease = Some(ChangeStrategy::Recreate);
             delete(draft);
         }
         ChangeStrategy::Drain => {
-            if draft.s.phase != Phase::Drained {
+            if draft.state.phase != Phase::Drained {
                 draft.enter(Phase::Drained);
             }
         }
@@ -624,24 +725,24 @@ fn emptied(draft: &mut Draft<'_>, how: ChangeStrategy) {
 
 /// Deletes the Machine, and stores the reason, which `dormer why` shows after the Machine is gone.
 fn delete(draft: &mut Draft<'_>) {
-    let by = draft.s.request_progress.by.as_deref();
-    let asked = draft.s.leased_request == Some(LeasedRequest::Recreate);
-    let mut differs = String::new();
-    if let Phase::Opening(change) | Phase::Evicting(change, _) = &draft.s.phase {
-        differs = change.differs.join(", ");
+    let by = draft.state.request_progress.by.as_deref();
+    let asked = draft.state.leased_request == Some(LeasedRequest::Recreate);
+    let mut differs: &[String] = &[];
+    if let Phase::Opening(change) | Phase::Evicting(change, _) = &draft.state.phase {
+        differs = &change.differs;
     }
-    draft.s.replaced_for = match (asked, by) {
+    draft.state.replaced_for = match (asked, by) {
         (true, Some(by)) => Some(format!("asked for by {by}")),
         (true, None) => Some(ASKED.to_owned()),
         (false, _) if differs.is_empty() => None,
-        (false, _) => Some(format!("to change: {differs}")),
+        (false, _) => Some(to_change(differs)),
     };
     draft.enter(Phase::Deleting);
 }
 
 /// Applies the pool's policy to a drain that exceeds its limit.
 fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
-    let pool = draft.s.pool.as_ref();
+    let pool = draft.state.pool.as_ref();
     let policy = pool.map_or(AfterTimeout::Wait, |pool| pool.after_timeout);
     let blocked = drain
         .blockers
@@ -652,20 +753,30 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
         left => format!("{left} pods are left"),
     });
     match policy {
-        AfterTimeout::Wait => {
-            draft.s.note = Some(format!("the drain takes longer than allowed: {blocked}"));
+        // No earlier configuration is left.
+        AfterTimeout::Abort if draft.state.is_torn_down() => {
+            draft.state.note = Some(format!(
+                "the drain takes longer than allowed, and its host is torn down already: {blocked}"
+            ));
             drain.overdue = true;
-            draft.s.phase = Phase::Evicting(change, drain);
+            draft.state.phase = Phase::Evicting(change, drain);
+        }
+        AfterTimeout::Wait => {
+            draft.state.note = Some(format!("the drain takes longer than allowed: {blocked}"));
+            drain.overdue = true;
+            draft.state.phase = Phase::Evicting(change, drain);
         }
         AfterTimeout::Abort => {
             let by = format!("the drain timed out ({blocked}); the pool's policy is abort");
-            draft.add_hold(by);
+            // It names no person: all of it stands for one.
+            let who = Requester::beside(&by);
+            draft.add_hold(by, who);
             draft.give_back();
         }
         AfterTimeout::Force => {
-            draft.s.note = Some(format!("evicting without budgets: {blocked}"));
+            draft.state.note = Some(format!("evicting without budgets: {blocked}"));
             drain.force = true;
-            draft.s.phase = Phase::Evicting(change, drain);
+            draft.state.phase = Phase::Evicting(change, drain);
         }
     }
 }
@@ -673,20 +784,20 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
 /// Aborts an upgrade that has not destroyed anything yet.
 pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
     // The obstacle of this drain may also obstruct the next.
-    if let Phase::Evicting(_, drain) = &draft.s.phase
+    if let Phase::Evicting(_, drain) = &draft.state.phase
         && let Some(first) = drain.blockers.first()
     {
         let more = match drain.blockers.len() - 1 {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        draft.s.note = Some(format!(
+        draft.state.note = Some(format!(
             "the upgrade was given up while {} blocked its drain: {}{more}",
             first.pod, first.why
         ));
     }
     draft.end_leased_request();
-    draft.add_hold(name(by));
-    draft.s.approval_is_spent();
+    draft.add_hold(name(by), beside_name(by));
+    draft.state.clear_approval();
     draft.give_back();
 }

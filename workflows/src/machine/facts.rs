@@ -1,7 +1,13 @@
 //! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
 //! same in every phase, and passes the rest to the stage's file as `PhaseObservation`.
 
-use super::{draft::Draft, input::PhaseObservation, phase::Phase, policy, removal};
+use super::{
+    draft::Draft,
+    input::{NodeObservation, PhaseObservation},
+    lease::Departure,
+    phase::Phase,
+    policy, removal,
+};
 use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,
@@ -10,6 +16,16 @@ use dormer_proto::{
     pool::PoolSettings,
     work::Fact,
 };
+
+/// What the tokens on a machine's objects say.
+struct Marks {
+    /// A token that is not dormer's.
+    forged: Option<String>,
+    /// The open token of an earlier store.
+    stray: Option<TokenMark>,
+    /// An open token that this run has returned.
+    restored: Option<TokenMark>,
+}
 
 impl Draft<'_> {
     pub(super) fn observed(&mut self, object: &ObjectRef, fact: Option<Fact>) {
@@ -23,7 +39,7 @@ impl Draft<'_> {
             None => match object.kind.as_str() {
                 "Machine" => self.machine_gone(),
                 "Node" => self.node_gone(&object.uid),
-                "CertificateSigningRequest" => drop(self.s.csrs.remove(&object.uid)),
+                "CertificateSigningRequest" => drop(self.state.csrs.remove(&object.uid)),
                 // The last published settings of the pool stay in force. Other kinds do not concern a machine.
                 _ => {}
             },
@@ -31,28 +47,35 @@ impl Draft<'_> {
     }
 
     fn machine_observed(&mut self, mut machine: MachineFact) {
-        let known = self.s.machine.as_ref().map(|m| m.neighbour.clone());
+        let known = self.state.machine.as_ref().map(|m| m.neighbour.clone());
         machine.neighbour = machine.neighbour.after(&known.unwrap_or_default());
+        let store = self.state.store();
+        machine.store = machine.store.or(store);
         let marks = self.marks();
-        let before = self.s.machine.replace(machine);
+        let before = self.state.machine.replace(machine);
         self.marks_changed(marks);
-        if before.is_none() && self.s.node_name().is_some() {
+        self.note_restore(store);
+        if before.is_none() && self.state.node_name().is_some() {
             // It has a Node already, which may serve: adopted, not brought up (docs/decisions/0002-adoption.md).
-            self.s.in_service = true;
+            self.state.in_service = true;
             self.begin_episode("adoption");
         }
         let (deleting, ignored) = self
-            .s
+            .state
             .machine
             .as_ref()
             .map_or((false, false), |m| (m.deleting, m.ignored));
         self.node_named_is_absent();
         let moved = before.as_ref().and_then(|m| m.addresses.first())
-            != self.s.machine.as_ref().and_then(|m| m.addresses.first());
+            != self
+                .state
+                .machine
+                .as_ref()
+                .and_then(|m| m.addresses.first());
         if deleting {
             return self.machine_leaves();
         }
-        if self.s.phase.leaving() {
+        if self.state.phase.leaving() {
             // An outdated fact of a Machine that is being deleted.
             return;
         }
@@ -67,9 +90,11 @@ impl Draft<'_> {
         if moved {
             self.observe(PhaseObservation::Address);
         }
+        self.unclaimed_node_is_ours();
         self.approve_csrs();
+        self.continue_refused();
         let failed = self
-            .s
+            .state
             .machine
             .as_ref()
             .is_some_and(|m| m.phase.as_deref() == Some("Failed"));
@@ -79,7 +104,7 @@ impl Draft<'_> {
     /// Handles a change of the label `ignore=true`. A change under the lease is undone if nothing is destroyed yet.
     /// After a tear-down the node is incomplete, so its configuration continues to the end.
     fn label_changed(&mut self, ignored: bool) {
-        let held = self.s.lease.token().is_some();
+        let held = self.state.lease.token().is_some();
         match (ignored, held) {
             (true, true) => {
                 self.end_leased_request();
@@ -87,14 +112,14 @@ impl Draft<'_> {
             }
             (true, false) => {
                 self.end_leased_request();
-                self.withdraw();
+                self.leave_queue();
                 self.cancel_tasks();
-                self.leave_rollout(false, true);
+                self.leave_rollout(Departure::RunRests);
             }
             // A comparison finds what happened meanwhile, as at an adoption.
             (false, false) => {
                 // Others may have brought it up.
-                self.s.host.configured = None;
+                self.state.host.configured = None;
                 self.enter(Phase::Address);
             }
             // The lease is being returned, or the change finishes, and the machine joins the rollout again.
@@ -104,26 +129,26 @@ impl Draft<'_> {
 
     /// Handles the arrival or departure of another operator. `ran`: it was there before.
     fn neighbour(&mut self, ran: bool) {
-        match (ran, self.s.neighbour().is_some()) {
+        match (ran, self.state.neighbour().is_some()) {
             (false, true) => {
-                self.withdraw();
-                let whole = matches!(
-                    self.s.phase,
+                self.leave_queue();
+                let drains = matches!(
+                    self.state.phase,
                     Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained | Phase::Deleting
                 );
-                if whole {
+                if drains && !self.state.is_torn_down() {
                     // Nothing is known to be destroyed yet: the Node is uncordoned as it was.
                     self.give_back();
-                } else if self.s.left_alone() {
+                } else if self.state.left_alone() {
                     self.cancel_tasks();
                 }
             }
             (true, false) => {
-                let row = self.s.phase.row();
+                let row = self.state.phase.row();
                 if row.even_paused || row.leaves {
                     return;
                 }
-                if self.s.phase == Phase::Serving {
+                if self.state.phase == Phase::Serving {
                     // A comparison shows what others did to the host meanwhile.
                     self.enter(Phase::Checking);
                 } else {
@@ -136,50 +161,61 @@ impl Draft<'_> {
 
     /// Handles the Machine's deletionTimestamp, from our own order or another client.
     fn machine_leaves(&mut self) {
-        if self.s.phase == Phase::Deleting || self.s.phase.leaving() {
+        if self.state.phase == Phase::Deleting || self.state.phase.leaving() {
             return;
         }
         // A removal that failed for good waits for a person, however often the watcher repeats the object.
-        if self.s.phase.removal_failed() {
+        if self.state.phase.removal_failed() {
             return removal::return_lease(self);
         }
-        self.withdraw();
+        self.leave_queue();
         self.cancel_tasks();
         // Pods may run there, whether or not its bring-up has come to an end.
-        self.s.in_service |= self.s.own_host() && self.s.node_serves();
+        self.state.in_service |= self.state.own_host() && self.state.node_serves();
+        // A change under the lease may have cordoned it.
+        self.state.removal.own_cordon |=
+            self.state.own_host() && self.state.lease.token().is_some();
         self.begin_episode("removal");
-        let note = if self.s.own_host() {
+        let note = if self.state.own_host() {
             "its entry was taken away"
         } else {
             "somebody else deletes the Machine"
         };
-        self.s.note = Some(note.into());
+        self.state.note = Some(note.into());
         self.enter(Phase::Leaving);
     }
 
     fn machine_gone(&mut self) {
-        self.s.machine_gone = true;
-        if matches!(self.s.phase, Phase::ClosingGone | Phase::ReplacementWait) {
+        self.state.machine_gone = true;
+        if matches!(
+            self.state.phase,
+            Phase::ClosingGone | Phase::ReplacementWait
+        ) {
             return;
         }
-        let by_us = matches!(self.s.phase, Phase::Deleting | Phase::Vanishing);
+        let by_us = matches!(self.state.phase, Phase::Deleting | Phase::Vanishing);
         self.cancel_tasks();
-        self.withdraw();
-        if self.s.lease.token().is_some() {
+        self.leave_queue();
+        if self.state.lease.token().is_some() {
             return self.enter(Phase::ClosingGone);
         }
-        self.leave_rollout(self.s.counts() && !by_us, false);
+        let gap = self.state.counts() && !by_us;
+        self.leave_rollout(Departure::MachineGone { gap });
         self.end_episode("gone");
         self.enter(Phase::Gone);
     }
 
     fn node_observed(&mut self, node: NodeFact) {
-        let ours = self.s.machine.as_ref().and_then(|m| m.provider_id.clone());
+        let ours = self
+            .state
+            .machine
+            .as_ref()
+            .and_then(|m| m.provider_id.clone());
         if let (Some(ours), Some(theirs)) = (&ours, &node.provider_id)
             && !machine::same_provider_id(ours, theirs)
         {
             // An old Node of the same name (scenario 40).
-            self.s.note = Some(format!(
+            self.state.note = Some(format!(
                 "the Node {} belongs to {theirs}, not {ours}",
                 node.name
             ));
@@ -191,96 +227,124 @@ impl Draft<'_> {
                 (Some(ours), None) => format!(", and has no providerID: this machine's is {ours}"),
                 _ => String::new(),
             };
-            self.s.note = Some(format!(
+            self.state.note = Some(format!(
                 "the Node {} was there before its first certificate{unnamed}: it is not taken for this machine's",
                 node.name
             ));
+            self.state.unclaimed_node = Some(node);
             return;
         }
+        self.state.unclaimed_node = None;
         let ready = node.ready;
         let cordoned = node.cordoned;
         let boot = node.boot_id.clone();
+        let uid = node.uid.clone();
         let marks = self.marks();
-        let before = self.s.node.replace(node);
+        let before = self.state.node.replace(node);
         self.marks_changed(marks);
-        self.s.node_is(ready, self.now.at);
+        self.state.node_is(ready, self.now.at);
         let served = before.as_ref().is_some_and(|n| n.ready && !n.cordoned);
-        if self.s.node_serves() && !served {
+        if self.state.node_serves() && !served {
             self.served_by_others();
         }
         self.approve_csrs();
         let rebooted = before
             .as_ref()
             .is_some_and(|n| !n.boot_id.is_empty() && !same_boot(&n.boot_id, &boot));
+        // A Node that was deleted and registered again is schedulable.
+        let anew = before.as_ref().is_none_or(|n| n.uid != uid);
+        // What a kubelet said before its tear-down makes no Node Ready again.
+        let silent = anew || before.as_ref().is_some_and(|n| !n.ready);
+        self.state.host.stopped &= !(ready && silent);
         let was_cordoned = before.is_some_and(|n| n.cordoned);
-        let uncordoned = !cordoned && was_cordoned;
+        let uncordoned = !cordoned && (was_cordoned || anew);
+        self.state.host.uncordoned |= uncordoned && self.state.lease.token().is_some();
         self.cordon_changed(cordoned, was_cordoned);
-        self.observe(PhaseObservation::Node {
+        self.observe(PhaseObservation::Node(NodeObservation {
             ready,
             cordoned,
             rebooted,
             uncordoned,
-        });
+        }));
     }
 
-    /// What the tokens on its objects say: a token that is not dormer's, and the open one of an earlier store.
-    fn marks(&self) -> (Option<String>, Option<TokenMark>) {
-        let forged = self.s.forged_token().filter(|_| self.s.node.is_some());
-        (forged, self.s.stray_token())
-    }
-
-    /// Tells people of a token that another client wrote, and has an upgrade finished that an earlier store began.
-    fn marks_changed(
-        &mut self,
-        (forged_before, stray_before): (Option<String>, Option<TokenMark>),
-    ) {
-        let (forged, stray) = self.marks();
-        if forged.is_some() && forged != forged_before {
-            self.s.note = forged;
+    /// What the tokens on its objects say.
+    fn marks(&self) -> Marks {
+        Marks {
+            forged: self
+                .state
+                .forged_token()
+                .filter(|_| self.state.node.is_some()),
+            stray: self.state.stray_token(),
+            restored: self.state.restored_token(),
         }
-        if stray.is_some() && stray != stray_before {
-            self.consider();
+    }
+
+    /// Tells people of a token that dormer ignores, has an upgrade finished that an earlier store began, and closes a
+    /// token that the restore of an older etcd brought back. That one was known to be closed: facts that are late show the
+    /// last token open for a while after its close.
+    fn marks_changed(&mut self, before: Marks) {
+        let now = self.marks();
+        if now.forged != before.forged && (now.forged.is_some() || self.state.note == before.forged)
+        {
+            self.state.note = now.forged;
+        }
+        if now.stray.is_some() && now.stray != before.stray {
+            self.start_pending_change();
+        }
+        self.state.restored &= now.restored.is_some();
+        if now.restored.is_some() && before.restored.is_none() {
+            self.close_restored();
         }
     }
 
     /// A request overrides the cordon that its author knew. The fact of that one may come a moment later.
     fn cordon_changed(&mut self, cordoned: bool, was_cordoned: bool) {
         if !cordoned {
-            self.s.request_progress.over_cordon = false;
-        } else if !was_cordoned && self.s.is_cordoned_by_others() {
+            self.state.request_progress.over_cordon = false;
+        } else if !was_cordoned && self.state.is_cordoned_by_others() {
             let by_request = self
-                .s
+                .state
                 .request_progress
                 .at
-                .filter(|_| self.s.leased_request.is_some());
+                .filter(|_| self.state.leased_request.is_some());
             let meant =
                 by_request.is_some_and(|at| self.now.at.since_ms(at) < policy::SAME_MOMENT_MS);
-            self.s.request_progress.over_cordon |= meant;
+            self.state.request_progress.over_cordon |= meant;
         }
     }
 
     /// Whether a Node of the expected name is this Machine's. The provider id decides if both have one. Otherwise the
     /// Machine's `nodeRef` decides, or the Node appeared after its first certificate was approved.
     fn is_ours(&self, node: &NodeFact) -> bool {
-        let machine = self.s.machine.as_ref();
+        let machine = self.state.machine.as_ref();
         let provider = machine.and_then(|machine| machine.provider_id.as_ref());
         let linked = machine.and_then(|machine| machine.node.as_ref());
         let same = provider.is_some() && node.provider_id.is_some();
         let known = self
-            .s
+            .state
             .node
             .as_ref()
             .is_some_and(|known| known.uid == node.uid);
-        same || known || linked == Some(&node.name) || self.s.host.certified
+        same || known || linked == Some(&node.name) || self.state.host.certified
+    }
+
+    /// Takes the Node that was not known to be this Machine's, if something says so now: its `nodeRef`, or the answer about
+    /// its first certificate. A watch shows the Node of a fast kubelet before them, and shows an unchanged Node only once.
+    pub(super) fn unclaimed_node_is_ours(&mut self) {
+        let unclaimed = self.state.unclaimed_node.clone();
+        if let Some(node) = unclaimed.filter(|node| self.is_ours(node)) {
+            self.node_observed(node);
+        }
     }
 
     /// Handles a full list without the Node that `nodeRef` names, if `nodeRef` has no UID for the missing Node.
     fn node_named_is_absent(&mut self) {
-        let machine = self.s.machine.as_ref();
+        let machine = self.state.machine.as_ref();
         let absent = machine
             .filter(|machine| machine.node_absent)
             .and_then(|machine| machine.node.as_ref());
-        let known = self.s.node.as_ref();
+        let known = self.state.node.as_ref();
         let Some(node) = known.filter(|node| absent == Some(&node.name)) else {
             return;
         };
@@ -295,17 +359,19 @@ impl Draft<'_> {
     }
 
     fn node_gone(&mut self, uid: &str) {
-        if self.s.node.as_ref().is_none_or(|node| node.uid != uid) {
+        let unclaimed = &mut self.state.unclaimed_node;
+        drop(unclaimed.take_if(|node| node.uid == uid));
+        if self.state.node.as_ref().is_none_or(|node| node.uid != uid) {
             // An older Node of its name may have blocked a certificate.
             return self.recheck_csrs();
         }
-        self.s.node = None;
-        self.s.node_is(false, self.now.at);
+        self.state.node = None;
+        self.state.node_is(false, self.now.at);
         self.observe(PhaseObservation::NodeGone);
     }
 
     fn pool_observed(&mut self, pool: PoolSettings) {
-        let known = self.s.pool.as_mut().filter(|known| !known.absent);
+        let known = self.state.pool.as_mut().filter(|known| !known.absent);
         if let (true, Some(known)) = (pool.absent, known) {
             // The last settings hold after the pool is gone: no serving node falls back to defaults.
             known.held = pool.held;
@@ -315,16 +381,16 @@ impl Draft<'_> {
         }
         let rules = |pool: &PoolSettings| (pool.strategy, pool.approval);
         let drains = |pool: &PoolSettings| (pool.drain_timeout_ms, pool.after_timeout);
-        let held = self.s.live_held();
-        let before = self.s.pool.replace(pool);
-        let resumed = held && !self.s.live_held();
-        let now = self.s.pool.as_ref();
+        let held = self.state.live_held();
+        let before = self.state.pool.replace(pool);
+        let resumed = held && !self.state.live_held();
+        let now = self.state.pool.as_ref();
         let differ = before.as_ref().zip(now);
         let (rules, drain) = differ.map_or((false, false), |(before, now)| {
             (rules(before) != rules(now), drains(before) != drains(now))
         });
-        let wanted = self.s.desired().map(|desired| desired.version.clone());
-        let retarget = wanted.is_some_and(|version| version != self.s.target.version);
+        let wanted = self.state.desired().map(|desired| desired.version.clone());
+        let retarget = wanted.is_some_and(|version| version != self.state.target.version);
         self.observe(PhaseObservation::Pool {
             retarget,
             rules,

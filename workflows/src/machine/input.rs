@@ -12,14 +12,7 @@ pub(super) enum PhaseObservation {
         failed: bool,
     },
     /// Its Node was observed.
-    Node {
-        ready: bool,
-        cordoned: bool,
-        /// Its boot differs from the last observation.
-        rebooted: bool,
-        /// It was cordoned at the last observation and is not now.
-        uncordoned: bool,
-    },
+    Node(NodeObservation),
     NodeGone,
     /// The pool's settings were observed.
     Pool {
@@ -34,6 +27,16 @@ pub(super) enum PhaseObservation {
     },
     /// The Machine got the label `ignore=true` while it holds the lease.
     Ignored,
+}
+
+/// A Node as observed, and what changed since the last observation.
+pub(super) struct NodeObservation {
+    pub(super) ready: bool,
+    pub(super) cordoned: bool,
+    /// Its boot differs from the last observation.
+    pub(super) rebooted: bool,
+    /// It was cordoned at the last observation and is not now.
+    pub(super) uncordoned: bool,
 }
 
 /// Request of a person or of the rollout whose effect depends on the phase.
@@ -51,7 +54,7 @@ pub(super) enum Request {
     Approve,
     /// A person aborts the upgrade.
     Abort {
-        /// That person.
+        /// The person who aborts it.
         by: Sender,
     },
     /// The rollout granted the lease; the record has it.

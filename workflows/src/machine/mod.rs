@@ -13,15 +13,20 @@ mod certificates;
 mod change;
 mod clock;
 mod configure;
+mod desired;
 mod draft;
 mod drain;
 mod ended;
 mod facts;
+mod halt;
 mod holds;
+mod host_fence;
 mod input;
 mod issued;
 mod lease;
+mod member;
 mod phase;
+mod pods;
 pub mod policy;
 mod provision;
 mod recreate;
@@ -32,9 +37,11 @@ mod stage;
 mod state;
 mod table;
 mod tasks;
+mod tokens;
 mod view;
 
 pub use change::*;
+pub use halt::{Halt, Hold};
 pub use issued::KubeletCertificates;
 pub use phase::{Phase, Timer};
 pub use state::*;
@@ -72,10 +79,10 @@ impl Workflow for Machine {
     fn decide(now: Now<'_>, state: State, input: Input<Self>) -> Decision<Self> {
         let mut draft = Draft::new(now, state);
         match input {
-            _ if draft.s.phase == Phase::Gone => {}
+            _ if draft.state.phase == Phase::Gone => {}
             Input::Started => draft.begin_episode("bring-up"),
             Input::Observed { object, fact } => draft.observed(&object, fact),
-            Input::Finished { outcome, .. } => draft.finished(outcome),
+            Input::Finished { task, outcome } => draft.finished(&task, outcome),
             Input::Exhausted { task, failure } => draft.exhausted(&task, failure),
             Input::Fired(timer) => draft.fired(timer),
             Input::Signalled {
@@ -103,20 +110,13 @@ impl Workflow for Machine {
             host: Host {
                 pin: ended.host.pin.clone(),
                 generation: ended.host.generation,
+                restored: ended.host.restored
+                    || host_fence::is_another_store(ended.store(), machine.store),
                 ..Host::default()
             },
             closed: ended.closed,
-            paused: ended.paused.clone(),
-            held: ended.held.clone(),
-            held_for_pause: ended.held_for_pause,
-            held_since: ended.held_since,
-            held_why: ended.held_why,
-            also_held: ended.also_held.clone(),
-            set_aside: ended.set_aside.clone(),
-            paused_since: ended.paused_since,
-            halt: ended.halt.clone(),
             note: Some("its Machine was gone, and is there again".into()),
-            ..State::default()
+            ..ended.pauses_and_holds()
         })
     }
 
@@ -126,6 +126,12 @@ impl Workflow for Machine {
     }
 
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
+        // A reset may be the first input after an older build.
+        let mut current = current.clone();
+        current.take_over_halt();
+        current.take_over_service();
+        current.take_over_restored();
+        let current = &current;
         let closed_by_a_person = current.phase == Phase::Gone && !current.machine_gone;
         let deleting = current.machine.as_ref().is_some_and(|m| m.deleting);
         if deleting || (current.phase.leaving() && !closed_by_a_person) {
@@ -136,7 +142,10 @@ impl Workflow for Machine {
         }
         let same_lease = then.lease == current.lease;
         let mut draft = Draft::new(now, state_of_the_world(then, current));
-        for csr in draft.s.csrs.values_mut() {
+        // A phase in which it served is no proof that its present Node has.
+        draft.state.in_service = current.in_service;
+        draft.state.csrs.retain(|_, csr| csr.fact.pending);
+        for csr in draft.state.csrs.values_mut() {
             csr.asked = false;
         }
         draft.approve_csrs();
@@ -163,31 +172,43 @@ impl Workflow for Machine {
     }
 }
 
-/// Phase and intentions of an earlier record, with the present facts and lease.
+/// Phase and intentions of an earlier record, with the present facts, lease, pauses and holds. What this does not name is
+/// the present.
 fn state_of_the_world(then: State, current: &State) -> State {
+    let same = is_same_request(&then, current);
+    let State {
+        leased_request,
+        request_progress,
+        ..
+    } = then;
     State {
-        machine: current.machine.clone(),
-        node: current.node.clone(),
-        csrs: current.csrs.clone(),
-        pool: current.pool.clone(),
-        host: current.host.clone(),
-        version: current.version.clone(),
-        lease: current.lease,
-        under_lease: current.under_lease,
-        halt: current.halt.clone(),
-        paused: current.paused.clone(),
-        held: current.held.clone(),
-        held_for_pause: current.held_for_pause,
-        held_since: current.held_since,
-        held_why: current.held_why,
-        also_held: current.also_held.clone(),
-        set_aside: current.set_aside.clone(),
-        paused_since: current.paused_since,
-        in_service: current.in_service,
-        reported: current.reported.clone(),
-        not_compared: current.not_compared.clone(),
-        ..then
+        phase: then.phase,
+        phase_since: then.phase_since,
+        target: then.target,
+        // A build that noted no time let every request override a cordon. That cordon may be newer.
+        leased_request: leased_request.filter(|_| same || request_progress.at.is_some()),
+        request_progress: RequestProgress {
+            over_cordon: same && current.request_progress.over_cordon,
+            ..request_progress
+        },
+        moved: then.moved,
+        removal: then.removal,
+        refused_lately: then.refused_lately,
+        checks: then.checks,
+        checked_since: then.checked_since,
+        retried: then.retried,
+        replaced_for: then.replaced_for,
+        failing: then.failing,
+        machine_gone: then.machine_gone,
+        note: then.note,
+        ..current.clone()
     }
+}
+
+/// Whether the request of an earlier record is still the present one.
+fn is_same_request(then: &State, current: &State) -> bool {
+    let at = |state: &State| state.request_progress.at;
+    current.leased_request.is_some() && at(current) == at(then)
 }
 
 #[cfg(test)]

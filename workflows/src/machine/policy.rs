@@ -113,7 +113,7 @@ pub const fn next_pass(idle_passes: u8) -> u64 {
 pub const NODE_CHECK_AGAIN: u64 = 15 * SECOND;
 
 /// From the first checks of a Node to the last that may fail: the images of DaemonSets are large.
-pub const NODE_CHECKS_MAX: u64 = 30 * MINUTE;
+pub const NODE_CHECKS_MAX: u64 = dormer_proto::checks::NODE_CHECKS_MAX_MS;
 
 /// How long a removal waits for a Node that the API server does not show as this host's, in milliseconds.
 pub const LINK_MAX: u64 = 5 * MINUTE;
@@ -160,7 +160,7 @@ pub fn is_unanswered(code: &str) -> bool {
 }
 
 /// Codes of causes that all hosts share (profile, payload, rights, dormer's key).
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 13] = [
     "BootstrapUnusable",
     "DocumentUnusable",
     "Forbidden",
@@ -171,6 +171,7 @@ const SHARED: [&str; 12] = [
     "PayloadDamaged",
     "PayloadUnreadable",
     "ProfileUnusable",
+    "SshAgentUnusable",
     "Unauthorized",
     "VersionNotHere",
 ];
@@ -203,6 +204,8 @@ pub const KEY_MAX: u64 = 10 * MINUTE;
 pub const FIRST_CERTIFICATE_MAX: u64 = 2 * HOUR;
 /// Wait after a failed comparison of a host.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
+/// Code of a host whose Node would have another name than its certificates (`workers/src/kubernetes/cluster.rs`).
+pub(super) const NAME_CHANGED: &str = "NameChanged";
 /// Code of a host whose clock is off.
 pub(super) const CLOCK_SKEW: &str = "ClockSkew";
 /// A host whose clock is further off than this cannot use its certificates (scenario 38).

@@ -26,7 +26,7 @@ impl ProvisionPhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::Address => {
-                if draft.s.address().is_some() {
+                if draft.state.address().is_some() {
                     draft.enter(Phase::Probing);
                 }
             }
@@ -77,7 +77,7 @@ impl ProvisionPhase {
     }
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, failure: Failure) {
-        let has_node = draft.s.node_name().is_some();
+        let has_node = draft.state.node_name().is_some();
         match self {
             Self::Probing if failure.code == "AuthRejected" => {
                 draft.enter(Phase::KeyWait {
@@ -85,7 +85,7 @@ impl ProvisionPhase {
                 });
             }
             Self::KeyWait { since } => key_refused(draft, since, failure),
-            Self::Probing | Self::Adopting if has_node && !draft.s.comes_up() => {
+            Self::Probing | Self::Adopting if has_node && !draft.state.is_coming_up() => {
                 adopted_unseen(draft, failure);
             }
             Self::Probing | Self::Adopting | Self::Address => draft.fail(failure),
@@ -116,7 +116,7 @@ impl ProvisionPhase {
             // Open tasks use the old address.
             (Self::Probing | Self::Adopting, PhaseObservation::Address) => draft.begin_again(),
             (Self::Address, PhaseObservation::Machine { failed: true }) => {
-                let error = draft.s.given_up().unwrap_or_default();
+                let error = draft.state.given_up().unwrap_or_default();
                 draft.lasting("MachineFailed", error);
             }
             (Self::Probing | Self::KeyWait { .. }, PhaseObservation::Machine { failed: true }) => {
@@ -137,7 +137,7 @@ impl ProvisionPhase {
             // Its Node matters only after the probe or the comparison.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
-                PhaseObservation::Node { .. } | PhaseObservation::NodeGone,
+                PhaseObservation::Node(_) | PhaseObservation::NodeGone,
             ) => {}
             // Nothing was begun under a lease.
             (
@@ -156,7 +156,7 @@ impl ProvisionPhase {
                     // Nothing was held back.
                     Request::Resume { paused: false } => {}
                     // Its Machine is deleted next, so no further attempt to reach the host is of use.
-                    Request::Leased if draft.s.replaces_before_it_serves() => {
+                    Request::Leased if draft.state.replaces_before_it_serves() => {
                         draft.cancel_tasks();
                         draft.want_replacement();
                     }
@@ -172,7 +172,7 @@ impl ProvisionPhase {
 
 /// Probes the host. A machine that the Machine API gave up has no host any more; its Node is adopted without a probe.
 fn probe_unless_given_up(draft: &mut Draft<'_>) {
-    match draft.s.given_up() {
+    match draft.state.given_up() {
         None => draft.probe(),
         Some(error) => {
             ProvisionPhase::Probing.gave_up(draft, Failure::lasting("MachineFailed", error))
@@ -183,14 +183,14 @@ fn probe_unless_given_up(draft: &mut Draft<'_>) {
 /// Continues after the probe, whose result is on record.
 fn probed(draft: &mut Draft<'_>) {
     if let Some(failure) = wrong_clock(draft) {
-        draft.s.phase = Phase::Probing;
-        if draft.s.in_service {
+        draft.state.phase = Phase::Probing;
+        if draft.state.in_service {
             // Its certificates work, or its Node would not serve. dormer's own clock may be the one that is off.
             return adopted_unseen(draft, failure);
         }
         return draft.fail(failure);
     }
-    let has_node = draft.s.node_name().is_some();
+    let has_node = draft.state.node_name().is_some();
     draft.approve_csrs();
     match has_node {
         true => draft.enter(Phase::Adopting),
@@ -201,35 +201,42 @@ fn probed(draft: &mut Draft<'_>) {
 fn key_refused(draft: &mut Draft<'_>, since: Timestamp, failure: Failure) {
     let patient = draft.now.at.since_ms(since) < policy::KEY_MAX;
     if patient && failure.code == "AuthRejected" {
-        draft.s.note = Some(failure.message);
+        draft.state.note = Some(failure.message);
         draft.wait(Timer::Again);
     } else {
-        draft.s.phase = Phase::Probing;
+        draft.state.phase = Phase::Probing;
         draft.fail(failure);
     }
 }
 
 /// Continues after the comparison of a host that already had a Node.
 fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
-    let ready = draft.s.node.as_ref().is_none_or(|node| node.ready);
-    let open = draft.s.stray_token().is_some();
+    let ready = draft.state.node.as_ref().is_none_or(|node| node.ready);
+    let open = draft.state.stray_token().is_some();
     if !ready && pods == 0 && !open {
         // The node does not serve, so it is configured without the lease (docs/decisions/0002-adoption.md).
-        draft.s.in_service = false;
+        draft.state.in_service = false;
         return draft.enter(Phase::ConvergingHost { rebooted: false });
     }
-    if draft.s.comes_up() && !open {
+    if draft.state.is_coming_up() && !open {
         // Its Node came during a bring-up, whose checks it has not passed.
         return match found.class {
-            Some(_) if draft.may_want_version() => draft.want_version(),
-            Some(_) | None => draft.enter(Phase::ReadyWait),
+            Some(_) if draft.may_queue_for_version() => draft.queue_for_version(),
+            differs => {
+                draft.state.host.half_changed = differs.is_some();
+                draft.enter(Phase::ReadyWait);
+            }
         };
     }
-    let facts = draft.s.host.facts.as_ref();
+    let facts = draft.state.host.facts.as_ref();
     let installed = facts.and_then(|facts| facts.installed.clone());
-    let carried = draft.s.node.as_ref().and_then(|node| node.version.clone());
-    draft.s.version = carried.or(installed);
-    draft.s.in_service = true;
+    let carried = draft
+        .state
+        .node
+        .as_ref()
+        .and_then(|node| node.version.clone());
+    draft.state.version = carried.or(installed);
+    draft.state.in_service = true;
     draft.end_episode("adopted");
     if open {
         return finish_earlier(draft, found.class);
@@ -239,11 +246,15 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
 
 /// Marks a host with a Node that does not answer as Joined at an unknown version, with the reason.
 fn adopted_unseen(draft: &mut Draft<'_>, failure: Failure) {
-    draft.s.version = draft.s.node.as_ref().and_then(|node| node.version.clone());
+    draft.state.version = draft
+        .state
+        .node
+        .as_ref()
+        .and_then(|node| node.version.clone());
     let cause = cause(&failure.code, None, &failure.message);
-    draft.s.note = Some(format!("{cause}; adopted without a login"));
+    draft.state.note = Some(format!("{cause}; adopted without a login"));
     remember_not_compared(draft, failure);
     draft.end_episode("adopted unseen");
-    draft.s.in_service = true;
+    draft.state.in_service = true;
     serve_unchecked(draft);
 }

@@ -3,6 +3,7 @@
 use super::{
     draft::Draft,
     input::{PhaseObservation, Request},
+    lease::Departure,
     phase::{Phase, Timer},
 };
 use dormer_proto::machine::Outcome;
@@ -32,10 +33,10 @@ impl RecreatePhase {
             }
             // No controller recreates a WindowsHost, so its slot waits for no replacement.
             (Self::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted)
-                if draft.s.own_host() =>
+                if draft.state.own_host() =>
             {
                 draft.release(false);
-                draft.leave_rollout(false, false);
+                draft.leave_rollout(Departure::MachineGone { gap: false });
                 draft.end_episode("gone");
                 draft.enter(Phase::Gone);
             }
@@ -91,7 +92,7 @@ impl RecreatePhase {
             (
                 Self::Reprobing,
                 PhaseObservation::Machine { .. }
-                | PhaseObservation::Node { .. }
+                | PhaseObservation::Node(_)
                 | PhaseObservation::NodeGone
                 | PhaseObservation::Pool { .. },
             ) => {}
@@ -102,7 +103,7 @@ impl RecreatePhase {
                 Self::ClosingGone | Self::ReplacementWait,
                 PhaseObservation::Address
                 | PhaseObservation::Machine { .. }
-                | PhaseObservation::Node { .. }
+                | PhaseObservation::Node(_)
                 | PhaseObservation::NodeGone
                 | PhaseObservation::Pool { .. }
                 | PhaseObservation::Ignored,

@@ -3,10 +3,11 @@
 
 use super::{
     draft::Draft,
-    holds::{HOLDS_MAX, name},
+    holds::{HOLDS_MAX, beside_name, name},
     input::Request,
+    lease::Departure,
     phase::{Phase, Timer},
-    state::{Failing, Halt, Lease, LeasedRequest, RequestProgress, State},
+    state::{Failing, Lease, LeasedRequest, RequestProgress, State},
 };
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -27,13 +28,10 @@ impl State {
     /// Pauses and holds of people, for people. dormer's own hold ends by itself.
     #[must_use]
     pub fn kept_by_people(&self) -> Option<String> {
-        let by_people = |halt: &Halt| match halt {
-            Halt::Paused { by } | Halt::Held { by } => !by.starts_with("dormer: "),
-            Halt::Ignored => false,
-        };
-        let halts = self.halts().into_iter().filter(by_people);
-        let halts: Vec<String> = halts.map(|it| it.to_string()).collect();
-        (!halts.is_empty()).then(|| halts.join("; "))
+        let halts = self.halts().into_iter();
+        let of_people = halts.filter(|halt| halt.person().is_some());
+        let texts: Vec<String> = of_people.map(|it| it.to_string()).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     /// Who keeps the machine as it is, if the latest retry was refused for that.
@@ -64,12 +62,12 @@ impl Draft<'_> {
 
     /// Retries, unless people keep the machine as it is: their hold may be newer than what the requester saw.
     fn retry(&mut self, by: &Sender) {
-        if let Some(kept) = self.s.kept_by_people() {
-            self.s.note = Some(format!("{NOT_RETRIED}{kept}"));
+        if let Some(kept) = self.state.kept_by_people() {
+            self.state.note = Some(format!("{NOT_RETRIED}{kept}"));
             return;
         }
-        if self.s.retry_refused().is_some() {
-            self.s.note = None;
+        if self.state.retry_refused().is_some() {
+            self.state.note = None;
         }
         self.try_again(by);
     }
@@ -77,21 +75,22 @@ impl Draft<'_> {
     /// Continues from the step that failed. In any other state the next attempt of its step is made at once, if one is
     /// due later: of its tasks, or of what its phase tries again after a while.
     fn try_again(&mut self, by: &Sender) {
-        if let Phase::Failed { from, .. } = self.s.phase.clone() {
+        if let Phase::Failed { from, .. } = self.state.phase.clone() {
             // An older build noted no first failure.
-            let mut failing = self.s.failing.take().unwrap_or_else(|| Failing {
+            let mut failing = self.state.failing.take().unwrap_or_else(|| Failing {
                 phase: from.id().to_string(),
-                first: self.s.phase_since.unwrap_or(self.now.at),
+                first: self.state.phase_since.unwrap_or(self.now.at),
                 retries: 0,
             });
-            self.s.note = None;
+            self.state.note = None;
             self.recheck_csrs();
             self.go_on_from(*from);
-            if let Some(retried) = &mut self.s.retried {
+            if let Some(retried) = &mut self.state.retried {
                 retried.by = Some(name(by));
+                retried.who = beside_name(by);
             }
             failing.retries = failing.retries.saturating_add(1);
-            self.s.failing = Some(failing);
+            self.state.failing = Some(failing);
             return;
         }
         self.push(Command::AttemptNow);
@@ -102,13 +101,13 @@ impl Draft<'_> {
 
     /// Timer after which the phase tries again what did not succeed.
     fn tries_again_at(&self) -> Option<Timer> {
-        let phase = &self.s.phase;
+        let phase = &self.state.phase;
         if *phase == Phase::Serving {
-            return self.s.not_compared.as_ref().map(|_| Timer::Drift);
+            return self.state.not_compared.as_ref().map(|_| Timer::Drift);
         }
-        let checks = *phase == Phase::Marking && self.s.checked_since.is_some();
+        let checks = *phase == Phase::Marking && self.state.checked_since.is_some();
         // A removal waits between its passes.
-        let again = checks || *phase == Phase::Leaving;
+        let again = checks || *phase == Phase::Leaving || self.state.may_wait_torn_down();
         let again = again || phase.row().length(Timer::Again).is_some();
         again.then_some(Timer::Again)
     }
@@ -116,50 +115,51 @@ impl Draft<'_> {
     /// Starts nothing new: the current step finishes, and the next one waits. The machine leaves the rollout's queue.
     fn pause(&mut self, from: &Sender) {
         // The first person's pause stays: one resume ends it.
-        if self.s.paused.is_none() {
-            self.s.paused = Some(name(from));
-            self.s.paused_since = Some(self.now.at);
+        if self.state.paused.is_none() {
+            self.state.paused = Some(name(from));
+            self.state.paused_who = beside_name(from);
+            self.state.paused_since = Some(self.now.at);
         }
-        self.withdraw();
+        self.leave_queue();
     }
 
     /// Ends a pause and the holds. The label on the Machine has to be removed by a person.
     fn resume(&mut self, from: &Sender) {
-        if self.s.retry_refused().is_some() {
-            self.s.note = None;
+        if self.state.retry_refused().is_some() {
+            self.state.note = None;
         }
-        let paused = self.s.paused.take().is_some();
+        let paused = self.state.paused.take().is_some();
         self.end_holds(from);
         self.is_asked(Request::Resume { paused });
     }
 
     pub(super) fn hold(&mut self, from: &Sender) {
-        let by = name(from);
-        if self.too_many_holds(&by) {
-            self.s.note = Some(format!("{HOLDS_MAX} people hold it already"));
+        if self.too_many_holds(from) {
+            self.state.note = Some(format!("{HOLDS_MAX} people hold it already"));
             return;
         }
         self.end_leased_request();
-        self.add_hold(by);
+        self.add_hold(name(from), beside_name(from));
         self.is_asked(Request::Hold);
     }
 
     fn request_lease_for(&mut self, by: &Sender, request: LeasedRequest) {
-        if self.s.ignored() {
+        if self.state.ignored() {
             let note = "nothing is done while the Machine is labelled to be ignored: ask again when the label is gone";
-            self.s.note = Some(note.into());
+            self.state.note = Some(note.into());
             return;
         }
-        let paused = self.s.paused.take().is_some();
+        let paused = self.state.paused.take().is_some();
         self.set_holds_aside();
-        if paused && self.s.phase != Phase::Drained {
+        if paused && self.state.phase != Phase::Drained {
             self.is_asked(Request::Resume { paused });
         }
-        self.s.leased_request = Some(request);
-        self.s.request_progress = RequestProgress {
+        self.state.leased_request = Some(request);
+        self.state.request_progress = RequestProgress {
             by: Some(name(by)),
+            who: beside_name(by),
             at: Some(self.now.at),
-            over_cordon: self.s.is_cordoned_by_others(),
+            over_cordon: self.state.is_cordoned_by_others(),
             begun: false,
         };
         self.is_asked(Request::Leased);
@@ -167,28 +167,29 @@ impl Draft<'_> {
 
     /// Approves the change to the present desired version only, not to later ones.
     fn approve(&mut self) {
-        let waits = matches!(self.s.phase, Phase::ApprovalWait(_));
-        if !waits && !self.s.differs() {
-            self.s.note = Some("nothing waits for an approval: its host is as it should be".into());
+        let waits = matches!(self.state.phase, Phase::ApprovalWait(_));
+        if !waits && !self.state.differs() {
+            self.state.note =
+                Some("nothing waits for an approval: its host is as it should be".into());
             return;
         }
-        self.s.approved = true;
-        self.s.approved_for = self.s.desired().map(|desired| desired.version.clone());
+        self.state.approved = true;
+        self.state.approved_for = self.state.desired().map(|desired| desired.version.clone());
         self.is_asked(Request::Approve);
     }
 
     /// Closes the run. If it holds the lease, it first closes the fence and returns the lease.
     fn remove(&mut self, from: &Sender) {
-        self.withdraw();
-        if self.s.lease.token().is_some() {
-            self.s.note = Some("it holds the lease: abort or finish the upgrade first".into());
+        self.leave_queue();
+        if self.state.lease.token().is_some() {
+            self.state.note = Some("it holds the lease: abort or finish the upgrade first".into());
             return;
         }
         self.removed_from_rollout();
         // A person closed the run, so it does not restart even if the Machine is listed again.
-        self.s.machine_gone = false;
+        self.state.machine_gone = false;
         let by = name(from);
-        self.s.note = Some(format!(
+        self.state.note = Some(format!(
             "removed from dormer by {by}; a reset takes that back"
         ));
         self.end_episode("removed");
@@ -198,40 +199,44 @@ impl Draft<'_> {
     /// Pins this key for the next task and all later ones. A step that failed because of the key continues, and a serving
     /// host that could not be compared because of it is compared at once.
     fn trust(&mut self, from: &Sender, fingerprint: String) {
-        let failed = self.s.phase.failed().map(|(_, failure)| &failure.code);
-        let not_compared = self.s.not_compared.as_ref().map(|it| &it.code);
-        let not_compared = not_compared.filter(|_| self.s.phase == Phase::Serving);
+        let failed = self.state.phase.failed().map(|(_, failure)| &failure.code);
+        let not_compared = self.state.not_compared.as_ref().map(|it| &it.code);
+        let not_compared = not_compared.filter(|_| self.state.phase == Phase::Serving);
         let for_the_key = failed
             .or(not_compared)
             .is_some_and(|it| it == "HostKeyChanged");
         if for_the_key {
-            self.s.host.pin = Some(fingerprint.clone());
+            self.state.host.pin = Some(fingerprint.clone());
             self.try_again(from);
         }
-        self.s.note = Some(format!(
+        self.state.note = Some(format!(
             "the host key {fingerprint} is trusted, says {}",
             name(from)
         ));
-        self.s.host.pin = Some(fingerprint);
+        self.state.host.pin = Some(fingerprint);
     }
 
     fn granted(&mut self, token: LeaseToken, over_limit: bool) {
-        if let Lease::Held { token: held, .. } = self.s.lease
+        if let Lease::Held { token: held, .. } = self.state.lease
             && held >= token
         {
             return;
         }
-        let wanted = self.s.lease == Lease::Wanted;
-        self.s.lease = Lease::Held { token, over_limit };
+        let wanted = self.state.lease == Lease::Wanted;
+        if self.state.lease.token().is_none() {
+            // What came under the last lease does not count.
+            (self.state.host.uncordoned, self.state.host.stopped) = (false, false);
+        }
+        self.state.lease = Lease::Held { token, over_limit };
         self.is_asked(Request::Granted { wanted });
     }
 
     /// Handles the signal that the replacement serves or will not come. Only a run that waits for it reacts.
     fn replaced(&mut self, by: Option<String>) {
-        if self.s.phase != Phase::ReplacementWait {
+        if self.state.phase != Phase::ReplacementWait {
             return;
         }
-        self.s.note = Some(by.map_or_else(
+        self.state.note = Some(by.map_or_else(
             || "no replacement will come: its owner has as many Machines as it wants".into(),
             |by| format!("{REPLACED_BY}{by}"),
         ));
@@ -240,13 +245,13 @@ impl Draft<'_> {
 
     /// Reports everything again to a rollout that lost its history.
     fn enrol(&mut self) {
-        if self.s.ignored() {
+        if self.state.ignored() {
             // The rollout does not wait for an ignored machine.
-            self.s.reported.get_or_insert_default();
-            return self.leave_rollout(false, true);
+            self.state.reported.get_or_insert_default();
+            return self.leave_rollout(Departure::RunRests);
         }
-        self.s.reported = None;
-        if self.s.lease == Lease::Wanted {
+        self.state.reported = None;
+        if self.state.lease == Lease::Wanted {
             self.request();
         }
     }

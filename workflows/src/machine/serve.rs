@@ -40,15 +40,15 @@ impl ServePhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::Serving => {
-                if draft.s.held_for_pause {
+                if draft.state.held_for_pause {
                     draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
                 } else {
                     draft.wait(Timer::Drift);
                 }
-                if draft.s.node.is_none() {
+                if draft.state.node.is_none() {
                     draft.wait(Timer::Deadline);
                 }
-                draft.consider();
+                draft.start_pending_change();
             }
             Self::Checking => draft.plan(false),
             Self::Applying { section } => draft.converge(section),
@@ -81,12 +81,12 @@ impl ServePhase {
             },
             (Self::Closing, Outcome::FenceClosed) => {
                 // A request that came meanwhile is handled once it serves.
-                draft.s.approval_is_spent();
-                if draft.s.request_progress.begun {
+                draft.state.clear_approval();
+                if draft.state.request_progress.begun {
                     draft.end_leased_request();
                 }
                 // It is marked, and so has passed its checks.
-                draft.s.in_service = true;
+                draft.state.in_service = true;
                 draft.fence_closed("upgraded");
             }
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
@@ -134,7 +134,7 @@ impl ServePhase {
                 if task == TaskKind::Plan =>
             {
                 let cause = cause(&failure.code, None, &failure.message);
-                draft.s.note = Some(format!("{cause}; the host could not be compared"));
+                draft.state.note = Some(format!("{cause}; the host could not be compared"));
                 draft.await_renewal();
             }
             // The Node serves, and the next comparison finds what is left to do.
@@ -153,19 +153,21 @@ impl ServePhase {
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
             (Self::Serving, Timer::Drift) => {
-                end_of_pause(draft);
+                draft.end_own_hold();
+                // The first close may have failed.
+                draft.close_restored();
                 // A person's request waits in Serving.
-                match draft.s.leased_request.is_some() && !draft.rests() {
+                match draft.state.leased_request.is_some() && !draft.is_stopped_by_person() {
                     true => draft.enter(Phase::Serving),
                     false => draft.enter(Phase::Checking),
                 }
             }
-            (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => draft.find_node(),
+            (Self::Serving, Timer::Deadline) if draft.state.node.is_none() => draft.find_node(),
             // Its Node came back.
             (Self::Serving, Timer::Deadline) => {}
             (Self::LeaseWait(_), Timer::Deadline) => await_repair(draft),
             (Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_), Timer::Drift) => {
-                draft.renew()
+                draft.renew_host_token()
             }
             // A timer of a phase that was left.
             (Self::LeaseWait(_), Timer::Again | Timer::Soak | Timer::Drain) => {}
@@ -186,7 +188,7 @@ impl ServePhase {
         match observation {
             PhaseObservation::Address => self.address_changed(draft),
             PhaseObservation::Machine { .. } => self.machine_observed(draft),
-            PhaseObservation::Node { rebooted, .. } => self.node_observed(draft, rebooted),
+            PhaseObservation::Node(node) => self.node_observed(draft, node.rebooted),
             PhaseObservation::NodeGone => self.node_gone(draft),
             PhaseObservation::Pool {
                 retarget,
@@ -202,19 +204,19 @@ impl ServePhase {
     fn address_changed(self, draft: &mut Draft<'_>) {
         match self {
             Self::Serving => {
-                draft.s.moved = true;
+                draft.state.moved = true;
                 draft.enter(Phase::Checking);
             }
             // Open tasks use the old address.
             Self::Checking | Self::Applying { .. } => draft.begin_again(),
             // Its services need the new address, whatever change they wait for.
             Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
-                draft.s.moved = true;
-                draft.withdraw();
+                draft.state.moved = true;
+                draft.leave_queue();
                 draft.enter(Phase::Checking);
             }
             // It is compared once it serves.
-            Self::Closing => draft.s.moved = true,
+            Self::Closing => draft.state.moved = true,
         }
     }
 
@@ -223,19 +225,19 @@ impl ServePhase {
             // It may have an owner now, or need none any more.
             Self::OwnerWait(change) if change.repair => {
                 let now = repair(draft);
-                draft.want(now);
+                draft.queue_for(now);
             }
-            Self::OwnerWait(change) => draft.want(change),
+            Self::OwnerWait(change) => draft.queue_for(change),
             // It may have been given up, or have lost its owner, since the search for its Node.
             Self::LeaseWait(change) if change.repair => {
                 let now = repair(draft);
-                match now.how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
+                match now.how == ChangeStrategy::Recreate && draft.state.owner().is_none() {
                     true => {
-                        draft.withdraw();
-                        draft.want(now);
+                        draft.leave_queue();
+                        draft.queue_for(now);
                     }
                     // The position in the queue stays.
-                    false => draft.s.phase = Phase::LeaseWait(now),
+                    false => draft.state.phase = Phase::LeaseWait(now),
                 }
             }
             // While the Node serves, the Machine's own status changes nothing.
@@ -251,14 +253,14 @@ impl ServePhase {
     fn node_observed(self, draft: &mut Draft<'_>, rebooted: bool) {
         match self {
             // The host rebooted by itself: a comparison shows whether everything still runs.
-            Self::Serving if rebooted && !draft.halted() => draft.enter(Phase::Checking),
+            Self::Serving if rebooted && !draft.may_not_begin() => draft.enter(Phase::Checking),
             // The rollout learns whether it is available; an absent Node gets time.
             Self::Serving => {}
             // A comparison or a change is already under way.
             Self::Checking | Self::Applying { .. } => {}
             // The change was to restore the Node, and the Node is back.
             Self::LeaseWait(change) | Self::OwnerWait(change) if change.repair => {
-                draft.withdraw();
+                draft.leave_queue();
                 draft.enter(Phase::Checking);
             }
             // It may be repaired over the limit, once it has not been Ready for long.
@@ -284,29 +286,31 @@ impl ServePhase {
 
     fn pool_observed(self, draft: &mut Draft<'_>, other: bool, resumed: bool) {
         match self {
-            Self::Serving => draft.consider(),
+            Self::Serving => draft.start_pending_change(),
             // It has nothing to compare yet, and gets the version that is desired when its turn comes.
-            Self::ApprovalWait(change) | Self::OwnerWait(change) if draft.s.first_bring_up() => {
-                match draft.s.leased_request {
-                    Some(_) => draft.want(change),
-                    None => draft.want_version(),
+            Self::ApprovalWait(change) | Self::OwnerWait(change)
+                if draft.state.first_bring_up() =>
+            {
+                match draft.state.leased_request {
+                    Some(_) => draft.queue_for(change),
+                    None => draft.queue_for_version(),
                 }
             }
-            Self::LeaseWait(_) if draft.s.first_bring_up() => {}
+            Self::LeaseWait(_) if draft.state.first_bring_up() => {}
             // The comparison and the method of the change may be outdated.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
             // A change that the pause delayed, and that does not disturb pods, needs no lease.
             Self::LeaseWait(ref change)
                 if (other || (resumed && change.how == ChangeStrategy::Restart))
-                    && draft.s.leased_request.is_none() =>
+                    && draft.state.leased_request.is_none() =>
             {
-                draft.withdraw();
+                draft.leave_queue();
                 draft.enter(Phase::Checking);
             }
             // The position in the queue stays: the version, or the person's request, is the same.
             Self::LeaseWait(_) => {}
             Self::Checking => draft.begin_again(),
-            // Both phases finish the version that they began with; then the run considers the present one.
+            // Both phases first finish the version in progress.
             Self::Applying { .. } | Self::Closing => {}
         }
     }
@@ -343,7 +347,7 @@ impl ServePhase {
     fn held(self, draft: &mut Draft<'_>) {
         match self {
             Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
-                draft.withdraw();
+                draft.leave_queue();
                 draft.enter(Phase::Serving);
             }
             // It stops now, or after the current step.
@@ -353,21 +357,21 @@ impl ServePhase {
 
     fn start_leased_request(self, draft: &mut Draft<'_>) {
         match self {
-            Self::Serving => draft.consider(),
+            Self::Serving => draft.start_pending_change(),
             Self::Checking | Self::ApprovalWait(_) | Self::OwnerWait(_) => {
                 draft.cancel_tasks();
                 draft.enter(Phase::Serving);
             }
             Self::LeaseWait(mut change) => {
-                change.how = draft.s.how(ChangeClass::Drain);
+                change.how = draft.state.how(ChangeClass::Drain);
                 change.repair = false;
-                match change.how == ChangeStrategy::Recreate && draft.s.owner().is_none() {
+                match change.how == ChangeStrategy::Recreate && draft.state.owner().is_none() {
                     true => {
-                        draft.withdraw();
-                        draft.want(change);
+                        draft.leave_queue();
+                        draft.queue_for(change);
                     }
                     // The position in the queue stays.
-                    false => draft.s.phase = Phase::LeaseWait(change),
+                    false => draft.state.phase = Phase::LeaseWait(change),
                 }
             }
             // Recorded, and handled once it serves.
@@ -377,7 +381,7 @@ impl ServePhase {
 
     fn approved(self, draft: &mut Draft<'_>) {
         match self {
-            Self::ApprovalWait(change) => draft.want(change),
+            Self::ApprovalWait(change) => draft.queue_for(change),
             // Recorded for the time when it is needed.
             Self::Serving
             | Self::Checking
@@ -391,7 +395,7 @@ impl ServePhase {
     fn aborted(self, draft: &mut Draft<'_>, by: &Sender) {
         match self {
             Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
-                draft.s.approval_is_spent();
+                draft.state.clear_approval();
                 draft.hold(by);
             }
             // No upgrade has begun, or it is done.
@@ -407,7 +411,7 @@ impl ServePhase {
             }
             Self::LeaseWait(change) if wanted => {
                 draft.begin_episode(if change.repair { "repair" } else { "upgrade" });
-                draft.s.under_lease = Some(change.how);
+                draft.state.under_lease = Some(change.how);
                 draft.enter(Phase::Opening(change));
             }
             // The machine no longer needs the lease.
@@ -427,33 +431,38 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
     let apply = Phase::Applying {
         section: Section::Host,
     };
-    if draft.s.stray_token().is_some() && !draft.rests() {
+    if draft.state.stray_token().is_some() && !draft.is_stopped_by_person() {
         return finish_earlier(draft, found.class);
     }
     match found.class {
-        None if draft.s.differs() || unmarked(draft) => draft.enter(Phase::Marking),
+        None if draft.state.differs() || unmarked(draft) => draft.enter(Phase::Marking),
         None => {
-            draft.s.moved = false;
-            draft.s.approval_is_spent();
+            draft.state.moved = false;
+            draft.state.clear_approval();
             draft.enter(Phase::Serving);
         }
-        Some(_) if draft.rests() => draft.enter(Phase::Serving),
+        Some(_) if draft.is_stopped_by_person() => draft.enter(Phase::Serving),
         // Under a pause the comparison has renewed what ends, and everything else waits.
-        Some(ChangeClass::Live) if draft.s.barred().is_none() && !draft.s.live_held() => {
+        Some(ChangeClass::Live)
+            if draft.state.change_refusal().is_none() && !draft.state.live_held() =>
+        {
             draft.enter(apply);
         }
         // A new address is no change of the pool: only this host's services are reconfigured.
-        Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
+        Some(ChangeClass::Restart) if draft.state.moved && !draft.state.differs() => {
+            draft.enter(apply)
+        }
         Some(class) => {
             if let Some(failure) = wrong_clock(draft) {
                 return not_applied(draft, failure);
             }
-            let how = draft.s.how(class);
-            draft.want(Change {
+            let how = draft.state.how(class);
+            draft.queue_for(Change {
                 how,
                 differs: found.differs,
                 repair: false,
                 anew: false,
+                asked: false,
             });
         }
     }
@@ -461,12 +470,13 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
 
 /// Requests the lease for an upgrade that an earlier store began: its token is open, and only a lease closes it.
 pub(super) fn finish_earlier(draft: &mut Draft<'_>, class: Option<ChangeClass>) {
-    let how = draft.s.how(class.unwrap_or(ChangeClass::Restart));
-    draft.want(Change {
+    let how = draft.state.how(class.unwrap_or(ChangeClass::Restart));
+    draft.queue_for(Change {
         how,
         differs: vec!["an upgrade that an earlier store began".into()],
         repair: false,
         anew: false,
+        asked: false,
     });
 }
 
@@ -478,9 +488,9 @@ pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
         shown_key,
         ..
     } = failure;
-    let known = draft.s.not_compared.as_ref();
+    let known = draft.state.not_compared.as_ref();
     if known.is_none_or(|known| known.code != code) {
-        draft.s.not_compared = Some(NotCompared {
+        draft.state.not_compared = Some(NotCompared {
             code,
             message,
             shown_key,
@@ -491,29 +501,19 @@ pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
 /// Waits until a Node has not been Ready for long. It may have been Ready in between, so only the present period
 /// counts.
 fn await_repair(draft: &mut Draft<'_>) {
-    let Some(down) = draft.s.down.filter(|down| !down.long) else {
+    let Some(down) = draft.state.down.filter(|down| !down.long) else {
         return;
     };
     let waits = draft.wait_since(Timer::Deadline, down.since);
-    draft.s.down = Some(Down {
+    draft.state.down = Some(Down {
         long: !waits,
         ..down
     });
 }
 
-/// Ends dormer's own hold, whose cause is a paused controller, a label, a cordon or a lost owner. If the cause
-/// remains, the next live read before a change holds the machine again.
-fn end_of_pause(draft: &mut Draft<'_>) {
-    if std::mem::take(&mut draft.s.held_for_pause) {
-        draft.s.held = None;
-        draft.s.held_since = None;
-        draft.s.held_why = None;
-    }
-}
-
 fn unmarked(draft: &Draft<'_>) -> bool {
-    let node = draft.s.node.as_ref();
-    node.is_some_and(|node| node.version.as_ref() != Some(&draft.s.target.version))
+    let node = draft.state.node.as_ref();
+    node.is_some_and(|node| node.version.as_ref() != Some(&draft.state.target.version))
 }
 
 /// Leaves a host that cannot be compared as it is: most often the cause is in dormer (a key, a right, a profile), or a
@@ -521,21 +521,22 @@ fn unmarked(draft: &Draft<'_>) -> bool {
 fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     let code = failure.code.clone();
     let cause = cause(&code, None, &failure.message);
-    draft.s.note = Some(format!("{cause}; the host could not be compared"));
+    draft.state.note = Some(format!("{cause}; the host could not be compared"));
     remember_not_compared(draft, failure);
     let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
-    let pool = draft.s.pool.as_ref();
+    let pool = draft.state.pool.as_ref();
     let recreate =
-        pool.is_some_and(|pool| pool.strategy == Strategy::Recreate) && !draft.s.own_host();
-    if dead && recreate && draft.s.differs() {
+        pool.is_some_and(|pool| pool.strategy == Strategy::Recreate) && !draft.state.own_host();
+    if dead && recreate && draft.state.differs() {
         let differs = vec![format!(
             "the version; the host does not answer ({code}), and its Node has not been Ready for long"
         )];
-        draft.want(Change {
+        draft.queue_for(Change {
             how: ChangeStrategy::Recreate,
             differs,
             repair: false,
             anew: false,
+            asked: false,
         });
     } else {
         serve_unchecked(draft);
@@ -545,7 +546,7 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
 /// Leaves a serving host whose change could not be carried out, for a cause on the way to it.
 fn not_applied(draft: &mut Draft<'_>, failure: Failure) {
     let cause = cause(&failure.code, None, &failure.message);
-    draft.s.note = Some(format!(
+    draft.state.note = Some(format!(
         "{cause}; the host could not be changed, and is compared again"
     ));
     remember_not_compared(draft, failure);
@@ -554,9 +555,9 @@ fn not_applied(draft: &mut Draft<'_>, failure: Failure) {
 
 /// Returns to Serving without an immediate comparison, which has just failed.
 pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
-    draft.s.phase = Phase::Serving;
+    draft.state.phase = Phase::Serving;
     draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
-    if draft.s.node.is_none() {
+    if draft.state.node.is_none() {
         draft.wait(Timer::Deadline);
     }
 }
@@ -564,35 +565,35 @@ pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
 /// Whether a change may begin, now that the lease is granted. It must be allowed and approved. An owner must be there to
 /// replace a Machine that is deleted for it. A Node to be brought back must still be absent.
 fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
-    let s = &draft.s;
-    let owned = change.how != ChangeStrategy::Recreate || s.owner().is_some();
-    let approved = change.repair || !s.needs_approval();
-    let needed = !change.repair || s.node.is_none();
-    s.barred().is_none() && owned && approved && needed
+    let state = &draft.state;
+    let owned = change.how != ChangeStrategy::Recreate || state.owner().is_some();
+    let approved = change.repair || !state.needs_approval();
+    let needed = !change.repair || state.node.is_none();
+    state.change_refusal().is_none() && owned && approved && needed
 }
 
 /// Handles an absent Node: the API server has no Node of this machine. It runs no pods and is configured again under
 /// the lease, one machine at a time.
 fn node_is_absent(draft: &mut Draft<'_>) {
-    if draft.s.node.is_some() {
+    if draft.state.node.is_some() {
         // It came back meanwhile.
         return;
     }
-    if let Some(machine) = &mut draft.s.machine {
+    if let Some(machine) = &mut draft.state.machine {
         machine.node = None;
     }
-    if draft.rests() {
+    if draft.is_stopped_by_person() {
         draft.wait(Timer::Deadline);
         return;
     }
     let change = repair(draft);
-    draft.want(change);
+    draft.queue_for(change);
 }
 
 /// Repair of a machine without a Node. The instance of a Machine that the Machine API gave up is gone for good, and its
 /// address may be another's by now: such a Machine is replaced, and dormer does not log in there.
 pub(super) fn repair(draft: &Draft<'_>) -> Change {
-    let given_up = draft.s.given_up().filter(|_| !draft.s.own_host());
+    let given_up = draft.state.given_up().filter(|_| !draft.state.own_host());
     let (how, why) = match given_up {
         Some(error) => (
             ChangeStrategy::Recreate,
@@ -600,7 +601,7 @@ pub(super) fn repair(draft: &Draft<'_>) -> Change {
         ),
         None => (
             ChangeStrategy::InPlace,
-            "its Node is gone, and its kubelet has to register again".to_owned(),
+            "its Node is gone, and its kubelet must register again".to_owned(),
         ),
     };
     Change {
@@ -608,14 +609,15 @@ pub(super) fn repair(draft: &Draft<'_>) -> Change {
         differs: vec![why],
         repair: true,
         anew: false,
+        asked: false,
     }
 }
 
 /// Handles a Node that exists although the watcher does not report it: nothing is done.
 fn node_is_there(draft: &mut Draft<'_>, name: &str) {
-    if draft.s.node.is_none() {
-        draft.s.note = Some(format!(
-            "its Node {name} exists, and the watcher does not report it: see the watcher's rights and log"
+    if draft.state.node.is_none() {
+        draft.state.note = Some(format!(
+            "its Node {name} exists, but the watcher does not report it: check the watcher's rights and log"
         ));
         draft.wait(Timer::Deadline);
     }
@@ -624,8 +626,8 @@ fn node_is_there(draft: &mut Draft<'_>, name: &str) {
 /// Handles a failed search for its Node. A failed search does not prove an absence.
 fn node_unknown(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
-    draft.s.note = Some(format!("{cause}; the search for its Node failed"));
-    if draft.s.node.is_none() {
+    draft.state.note = Some(format!("{cause}; the search for its Node failed"));
+    if draft.state.node.is_none() {
         draft.wait(Timer::Deadline);
     }
 }

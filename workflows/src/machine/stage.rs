@@ -84,7 +84,7 @@ impl Phase {
 
 impl Draft<'_> {
     fn stage(&self) -> Stage {
-        self.s.phase.clone().stage()
+        self.state.phase.clone().stage()
     }
 
     /// Issues the tasks and timers of a phase on entry.
@@ -127,7 +127,7 @@ impl Draft<'_> {
     /// Handles a due timer. A halted machine begins nothing and does not fail: when the halt ends, its phase restarts
     /// with new timers. A machine that leaves has nothing to begin. On an ignored host no timer counts.
     pub(super) fn fired(&mut self, timer: Timer) {
-        if self.s.left_alone() || (self.halted() && !self.s.phase.leaving()) {
+        if self.state.left_alone() || (self.may_not_begin() && !self.state.phase.leaving()) {
             return;
         }
         match self.stage() {

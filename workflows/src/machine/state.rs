@@ -2,30 +2,28 @@
 
 use super::{
     change::{ChangeStrategy, is_zero},
+    halt::{Halt, Hold},
     issued::KubeletCertificates,
     phase::Phase,
     policy,
 };
 use dormer_proto::{
     checks::NodeCheck,
+    held_by::HeldBy,
     id::{LeaseToken, Timestamp},
     machine::{
-        ChangeClass, CsrFact, FenceRefusal, HostFacts, MachineApi, MachineFact, MachineRef,
-        NodeFact, Owner, RECREATING, TokenMark,
+        CsrFact, FenceRefusal, ForeignNode, HostFacts, MachineApi, MachineFact, MachineRef,
+        NodeFact, Owner, RECREATING,
     },
     message::Failure,
-    pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
+    pool::{Desired, PoolSettings},
     rollout::{MemberReport, NotCompared},
 };
-use dormer_support::Refusal;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 /// Most pending CSRs that a run keeps; a kubelet never has as many at once.
 pub const CSRS_MAX: usize = 16;
-
-/// What differs where a person asked for a change.
-pub const ASKED: &str = "a person asked for it";
 
 /// State of a machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -42,7 +40,10 @@ pub struct State {
     pub machine: Option<MachineFact>,
     /// Its Node, as last observed.
     pub node: Option<NodeFact>,
-    /// Its pending CSRs, by UID.
+    /// Node of its name, as last observed, that nothing shows to be this Machine's yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unclaimed_node: Option<NodeFact>,
+    /// Its pending CSRs, by UID, and those whose approval a worker has not answered yet.
     pub csrs: BTreeMap<String, Csr>,
     /// Its pool's settings.
     pub pool: Option<PoolSettings>,
@@ -67,9 +68,18 @@ pub struct State {
     /// Person who paused it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
+    /// The person of [`State::paused`], as in [`Hold::who`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_who: Option<String>,
     /// Person who holds it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// The person of [`State::held`], as in [`Hold::who`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_who: Option<String>,
+    /// Whose hold [`State::held`] is. `None`: an older build recorded it, and the text says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<HeldBy>,
     /// Whether [`State::held`] is dormer's own, for a pause, a label, a cordon or a lost owner. It ends by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_for_pause: bool,
@@ -118,6 +128,14 @@ pub struct State {
     /// Progress of the removal of a BYOH host.
     #[serde(skip_serializing_if = "Removal::is_none")]
     pub removal: Removal,
+    /// Whether a worker refused the last change because of a live read, and the token is still open. The change is
+    /// considered again after a while, or with the next fact about the pool.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refused_lately: bool,
+    /// Whether a token that was known to be closed is open again on its objects, as by the restore of an older etcd, and
+    /// dormer closes it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restored: bool,
     /// Results of the last checks of its Node, before it counted as joined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<NodeCheck>,
@@ -161,6 +179,12 @@ pub struct Removal {
     /// Whether a person had its Node cordoned when the lease was granted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
+    /// Whether a live read found its Node schedulable, and no fact has said so yet: the cordon in the facts is old.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uncordoned: bool,
+    /// Whether the cordon of its Node may be dormer's own: of a pass of this removal, or of the change that it ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub own_cordon: bool,
 }
 
 impl Removal {
@@ -177,6 +201,9 @@ pub struct Retried {
     /// Person who asked for that, and reason. `None`: another address, boot or version was a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// The person, as in [`Hold::who`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
     /// Phase that failed.
     pub failed: String,
     /// Why.
@@ -202,6 +229,9 @@ pub struct RequestProgress {
     /// Person who asked, and reason. `None`: an older build took the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// The person, as in [`Hold::who`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
     /// When it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
@@ -237,6 +267,9 @@ pub struct Csr {
     pub asked: bool,
     /// Why it was not approved.
     pub refused: Option<String>,
+    /// The Node of another instance that has the name, if that is why. An older worker does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<ForeignNode>,
     /// Hash of the expectation at the last check: a refused request is checked again when the expectation changes.
     #[serde(default)]
     pub expected: u64,
@@ -248,12 +281,22 @@ pub struct Csr {
 pub struct Host {
     /// Facts of the last probe or plan.
     pub facts: Option<HostFacts>,
+    /// When they were read. `None`: an older build read them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts_at: Option<Timestamp>,
     /// The pinned host key.
     pub pin: Option<String>,
     /// The name that its Node has or will have.
     pub node_name: Option<String>,
+    /// Whether its last answer to a drain gave its Node another name. A comparison does not ask for the name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub renamed: bool,
     /// Our generation of the host fence; 0: not known yet.
     pub generation: u64,
+    /// Whether dormer's store was restored since its last change: records that were lost may have written a later
+    /// generation on the host.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restored: bool,
     /// Last order to configure it, or discovery that it is configured, in a bring-up: since then it has a bootstrap
     /// token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,17 +307,27 @@ pub struct Host {
     /// The lease under which its last tear-down was ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tearing: Option<LeaseToken>,
-    /// Whether another client uncordoned the Node since that order, or since the drain before the Machine's deletion.
+    /// Whether another client uncordoned the Node since its drain under the lease, or it registered anew: pods may have come.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncordoned: bool,
+    /// Whether its kubelet is stopped: it was torn down, and is not set up again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+    /// Whether its Node is drained in the middle of a change, and the host may have a part of another version than its Node:
+    /// if that drain is undone, the host is compared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub half_changed: bool,
+    /// The lease in the middle of whose change that drain began. `None`: an older build noted none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_changed_under: Option<LeaseToken>,
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
     /// Certificates of its kubelet, as far as they were seen issued.
     #[serde(skip_serializing_if = "KubeletCertificates::is_none")]
     pub certificates: KubeletCertificates,
-    /// Whether it has a token that ends, or a certificate that was not renewed: it is compared now and then also while it
-    /// waits for a change.
+    /// Whether it has a token that ends, or a certificate that was not renewed: it is also compared while
+    /// it waits for a change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
     /// Reboots since the present configuration began.
@@ -282,11 +335,20 @@ pub struct Host {
     pub reboots: Reboots,
 }
 
+impl Host {
+    /// By how many milliseconds its clock is off, by its last answer, if that is too much for certificates. Positive: it
+    /// is ahead of dormer's.
+    pub(super) fn wrong_clock_ms(&self) -> Option<i64> {
+        let skew = self.facts.as_ref()?.clock_skew_ms;
+        (skew.unsigned_abs() > policy::CLOCK_SKEW_MAX).then_some(skew)
+    }
+}
+
 /// Reboots that one configuration of a host required.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reboots {
-    /// How many.
+    /// Number of reboots so far.
     pub count: u8,
     /// Reasons of the last one, in the host's words.
     pub owed: Vec<String>,
@@ -327,60 +389,6 @@ impl Lease {
     }
 }
 
-/// Hold of a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// Person and reason: `ann: a new disk`.
-    pub by: String,
-    /// When it began. `None`: an older build recorded it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-    /// Why a worker refused, if dormer itself holds the machine for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<FenceRefusal>,
-}
-
-impl Hold {
-    /// The person, without the reason.
-    pub(super) fn person(&self) -> &str {
-        person(&self.by)
-    }
-}
-
-/// The person of `PERSON: REASON`.
-pub(super) fn person(by: &str) -> &str {
-    by.split_once(": ").map_or(by, |(who, _)| who)
-}
-
-/// Reason that nothing new starts on a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Halt {
-    /// A person paused it.
-    Paused {
-        /// Who, and why.
-        by: String,
-    },
-    /// It stays out of the rollout until resumed, by a person's order or the drain policy `abort`.
-    Held {
-        /// Who, and why.
-        by: String,
-    },
-    /// Its Machine is labelled `windowsmachineconfig.openshift.io/ignore=true`.
-    Ignored,
-}
-
-impl fmt::Display for Halt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Paused { by } => write!(f, "paused by {by}"),
-            Self::Held { by } => write!(f, "held by {by}"),
-            Self::Ignored => {
-                f.write_str("the Machine is labelled windowsmachineconfig.openshift.io/ignore=true")
-            }
-        }
-    }
-}
-
 /// Request of a person that needs the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeasedRequest {
@@ -391,54 +399,9 @@ pub enum LeasedRequest {
 }
 
 impl State {
-    /// Whether its Machine has the label `ignore=true`. Only the Machine decides that.
-    #[must_use]
-    pub fn ignored(&self) -> bool {
-        self.machine.as_ref().is_some_and(|machine| machine.ignored)
-    }
-
-    /// Reasons that nothing new starts on it, the strongest first. Each ends separately: the label by its removal, a
-    /// pause and a hold by a person's resume.
-    #[must_use]
-    pub fn halts(&self) -> Vec<Halt> {
-        let halts = self.halts_since().into_iter();
-        halts.map(|(halt, _)| halt).collect()
-    }
-
-    /// When the step failed first that a person has retried since.
-    #[must_use]
-    pub fn failing_since(&self) -> Option<Timestamp> {
-        let failing = self.failing.as_ref().filter(|it| it.retries > 0)?;
-        Some(failing.first)
-    }
-
-    /// [`State::halts`], and when each of them began, if that is known.
-    #[must_use]
-    pub fn halts_since(&self) -> Vec<(Halt, Option<Timestamp>)> {
-        // As an older build has it.
-        let older = match &self.halt {
-            Some(Halt::Paused { by }) => Some(by),
-            Some(Halt::Held { .. } | Halt::Ignored) | None => None,
-        };
-        let paused = self.paused.as_ref().or(older);
-        let ignored = self.ignored().then_some((Halt::Ignored, None));
-        let paused = paused.map(|by| (Halt::Paused { by: by.clone() }, self.paused_since));
-        let held = self.holds().into_iter();
-        let held = held.map(|hold| (Halt::Held { by: hold.by }, hold.at));
-        let mut halts: Vec<_> = ignored.into_iter().chain(paused).chain(held).collect();
-        if let Some((_, since)) = halts.first_mut() {
-            *since = since.or(self.halted_since);
-        }
-        halts
-    }
-
-    /// Converts the halt of a build that stores only one.
-    pub(super) fn take_over_halt(&mut self) {
-        match self.halt.take() {
-            Some(Halt::Paused { by }) if self.paused.is_none() => self.paused = Some(by),
-            Some(Halt::Held { by }) if self.held.is_none() => self.held = Some(by),
-            Some(Halt::Paused { .. } | Halt::Held { .. } | Halt::Ignored) | None => {}
-        }
+    /// Takes over a machine that an older build marked during a pause: that build noted only at the resume that it serves.
+    pub(super) fn take_over_service(&mut self) {
+        self.in_service |= self.phase == Phase::Serving && self.version.is_some();
     }
 
     /// Whether disturbing its node has to wait for the lease: pods may run there, and the lease is not held.
@@ -469,7 +432,7 @@ impl State {
 
     /// Whether dormer has begun to configure its host, and it has not served since: its Node is no other's, and has still
     /// to pass its checks.
-    pub(super) fn comes_up(&self) -> bool {
+    pub(super) fn is_coming_up(&self) -> bool {
         self.first_bring_up() && self.host.configured.is_some()
     }
 
@@ -477,18 +440,39 @@ impl State {
     /// A step that disturbs them needs the lease.
     pub(super) fn pods_before_service(&self) -> bool {
         let ready = self.node.as_ref().is_some_and(|node| node.ready);
-        self.comes_up() && ready && self.lease.token().is_none()
+        self.is_coming_up() && ready && self.lease.token().is_none()
     }
 
-    /// Whether it failed before it ever served, and waits for the lease, or has it, to be replaced: that mends nothing
-    /// of what halted its rollout.
-    fn failed_before_service(&self) -> bool {
+    /// Whether it failed before it ever served, and waits for the lease, or has it, to be replaced. Its rollout stays
+    /// halted.
+    pub(super) fn failed_before_service(&self) -> bool {
         self.first_bring_up() && self.failing.is_some() && self.phase.whole()
+    }
+
+    /// Whether its host was torn down under the lease that is held.
+    pub(super) fn was_torn_down(&self) -> bool {
+        let token = self.lease.token();
+        token.is_some() && self.host.torn_down == token
+    }
+
+    /// Whether its host was torn down under the lease that is held, and has not passed its checks since: no earlier
+    /// configuration is left to go back to, so the change continues to its end.
+    #[must_use]
+    pub fn is_torn_down(&self) -> bool {
+        let stays = self.under_lease != Some(ChangeStrategy::Recreate);
+        self.was_torn_down() && stays && !self.phase.step().joined()
+    }
+
+    /// Whether it is in a step of a host that is torn down which a worker may have refused: the run then waits, and begins
+    /// that step again after a while.
+    pub(super) fn may_wait_torn_down(&self) -> bool {
+        let step = matches!(self.phase, Phase::Opening(_) | Phase::TearingDown);
+        step && self.is_torn_down()
     }
 
     /// Whether what it failed for may end by itself: a host that did not answer while the lease is held. The step is then
     /// tried again after a while.
-    pub(super) fn fails_for_a_while(&self) -> bool {
+    pub(super) fn failure_may_end_by_itself(&self) -> bool {
         let Some((from, failure)) = self.phase.failed() else {
             return false;
         };
@@ -522,111 +506,6 @@ impl State {
         self.machine.as_ref()?.addresses.first().map(String::as_str)
     }
 
-    /// Desired version; `None` while its pool or its Windows build is unknown.
-    #[must_use]
-    pub fn desired(&self) -> Option<&Desired> {
-        let build = self
-            .host
-            .facts
-            .as_ref()
-            .map_or("", |facts| facts.os_build.as_str());
-        self.pool.as_ref()?.desired_for(build)
-    }
-
-    /// Whether its node has another version than the desired one.
-    #[must_use]
-    pub fn differs(&self) -> bool {
-        self.desired()
-            .is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
-    }
-
-    /// Whether another version is desired by now than the one in progress on the host.
-    pub(super) fn retargeted(&self) -> bool {
-        let desired = self.desired();
-        desired.is_some_and(|desired| desired.version != self.target.version)
-    }
-
-    /// Why it cannot become a node of its pool: its Windows, its platform, or a payload that is for others. `None`: it
-    /// may, or nothing is known of its host or its pool yet. A node that has served is left as it is.
-    #[must_use]
-    pub fn refusal(&self) -> Option<Refusal> {
-        let facts = self.host.facts.as_ref().filter(|_| self.first_bring_up())?;
-        let build = facts.os_build.as_str();
-        let of_host = Refusal::of_host(build, &facts.os_name);
-        let pool = || self.pool.as_ref().filter(|pool| !pool.desired.is_empty());
-        of_host.or_else(|| match self.desired() {
-            Some(desired) => {
-                let terms = pool()?.terms.get(&desired.payload)?;
-                if let Some(why) = terms.refused_builds.get(build) {
-                    return Some(Refusal::Setting {
-                        build: build.to_owned(),
-                        why: why.clone(),
-                    });
-                }
-                let platform = &self.machine.as_ref()?.platform;
-                Refusal::of_platform(platform, &desired.payload, &terms.platforms)
-            }
-            None => {
-                let builds = pool()?.desired.keys().cloned().collect();
-                let payload = &pool()?.desired.values().next()?.payload;
-                Some(Refusal::of_payload(payload, build, builds))
-            }
-        })
-    }
-
-    /// Why the desired version is not allowed now: an upgrade needs an edge between the payloads, and a kubelet that
-    /// fits the API servers. A fresh node, or one of unknown version, needs no edge.
-    #[must_use]
-    pub fn bar(&self) -> Option<String> {
-        if let Some(refusal) = self.refusal() {
-            return Some(refusal.to_string());
-        }
-        let pool = self.pool.as_ref()?;
-        let desired = self.desired()?;
-        let terms = pool.terms.get(&desired.payload)?;
-        let build = self.host.facts.as_ref().map(|facts| &facts.os_build);
-        let refused = build.and_then(|build| terms.refused_builds.get(build));
-        if let Some(why) = refused.or(terms.skew.as_ref()) {
-            return Some(why.clone());
-        }
-        let from = payload_of(self.version.as_deref()?)?;
-        let fresh = self.first_bring_up() || self.leased_request == Some(LeasedRequest::Recreate);
-        if fresh {
-            None
-        } else {
-            terms.bars(&desired.payload, from)
-        }
-    }
-
-    /// Whether a change that it needs is barred. A drain installs nothing, and the present version is always allowed.
-    #[must_use]
-    pub fn barred(&self) -> Option<String> {
-        let changes = self.leased_request != Some(LeasedRequest::Drain)
-            && (self.differs() || self.leased_request.is_some());
-        let absent = self
-            .pool
-            .as_ref()
-            .filter(|pool| pool.absent && self.counts());
-        match absent {
-            // A Node is restored with the version that the host has.
-            _ if !changes || self.repairs() => None,
-            Some(pool) => Some(
-                pool.held
-                    .clone()
-                    .unwrap_or_else(|| "there is no pool".into()),
-            ),
-            None => self.bar(),
-        }
-    }
-
-    /// Whether the pool's pause delays changes that do not disturb pods. A comparison renews trusted certificates and
-    /// tokens that end also then.
-    #[must_use]
-    pub(super) fn live_held(&self) -> bool {
-        let pool = self.pool.as_ref();
-        pool.is_some_and(|pool| pool.paused && pool.holds_live)
-    }
-
     /// Another operator that configures hosts: its name and namespace. While it runs, dormer does nothing on this host.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
@@ -651,72 +530,6 @@ impl State {
         self.node.as_ref().map(|node| node.name.clone()).or(named)
     }
 
-    /// Method for a change of `class`, by the pool's strategy and a person's request.
-    #[must_use]
-    pub fn how(&self, class: ChangeClass) -> ChangeStrategy {
-        let own = self.own_host();
-        let in_place = self
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.strategy == Strategy::InPlace);
-        match (self.leased_request, class) {
-            // No controller recreates such a host.
-            (Some(LeasedRequest::Recreate), _) if own => ChangeStrategy::InPlace,
-            (None, ChangeClass::Drain | ChangeClass::Replace) if own => ChangeStrategy::InPlace,
-            (Some(LeasedRequest::Recreate), _) => ChangeStrategy::Recreate,
-            (Some(LeasedRequest::Drain), _) => ChangeStrategy::Drain,
-            (None, ChangeClass::Live | ChangeClass::Restart) => ChangeStrategy::Restart,
-            (None, ChangeClass::Drain) if in_place => ChangeStrategy::InPlace,
-            (None, ChangeClass::Drain | ChangeClass::Replace) => ChangeStrategy::Recreate,
-        }
-    }
-
-    /// Why a change of this kind skips the drain, if it does: an annotation on the Machine, named by its key. It concerns
-    /// only Machines that are deleted, not hosts that stay, nor a drain that a person requests.
-    #[must_use]
-    pub fn drain_skipped(&self, how: ChangeStrategy) -> Option<String> {
-        let machine = self.machine.as_ref();
-        let machine = machine.filter(|it| it.exclude_drain && how == ChangeStrategy::Recreate)?;
-        Some(match machine.drain_excluded_by.as_slice() {
-            [] => "an annotation exclude-node-draining is set on the Machine".to_owned(),
-            [key] => format!("the annotation {key} is set on the Machine"),
-            keys => format!(
-                "the annotations {} are set on the Machine",
-                keys.join(" and ")
-            ),
-        })
-    }
-
-    /// Whether a change waits for a person's approval.
-    #[must_use]
-    pub fn needs_approval(&self) -> bool {
-        let manual = self
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.approval == Approval::Manual);
-        let desired = self.desired().map(|desired| &desired.version);
-        let approved = self.approved && desired.is_some() && self.approved_for.as_ref() == desired;
-        manual && !approved && self.leased_request.is_none()
-    }
-
-    /// Whether the change under the lease began before its approval was required. It continues.
-    #[must_use]
-    pub fn began_before_approval(&self) -> bool {
-        let changes = matches!(
-            self.under_lease,
-            Some(ChangeStrategy::Recreate | ChangeStrategy::InPlace | ChangeStrategy::Restart)
-        );
-        // Restoring a Node needs no approval, and a change that is given up needs none any more.
-        let ends = matches!(self.phase, Phase::Undoing | Phase::Closing);
-        let goes_on = self.lease.token().is_some() && self.differs() && !ends;
-        changes && goes_on && self.needs_approval() && !self.approved
-    }
-
-    /// Clears the approval after the change is done or given up: the next change needs another one.
-    pub(super) fn approval_is_spent(&mut self) {
-        (self.approved, self.approved_for) = (false, None);
-    }
-
     /// Its owner, if that replaces deleted Machines. Some controllers own Machines and replace none.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
@@ -731,109 +544,12 @@ impl State {
         machine.is_some_and(|machine| machine.machine.api == MachineApi::Host)
     }
 
-    /// Whether it is a BYOH host that has served, whose entry is gone, and whose removal waits for the lease.
-    /// Until then it serves as before.
-    #[must_use]
-    pub fn removal_waits(&self) -> bool {
-        let deleting = self
-            .machine
-            .as_ref()
-            .is_some_and(|machine| machine.deleting);
-        let asks = self.phase == Phase::Leaving && self.lease.token().is_none();
-        self.own_host() && deleting && self.in_service && asks
-    }
-
-    /// Whether its removal was given up and holds no lease. The host goes for good, so the rollout waits for no node:
-    /// it does not count against the limit, and gets the lease last.
-    fn removal_rests(&self) -> bool {
-        let asks = self.phase == Phase::Leaving || self.phase.removal_failed();
-        self.own_host() && self.removal.rounds > 0 && asks && self.lease.token().is_none()
-    }
-
     /// Whether the change that it waits for, or has just begun, is a repair of its absent Node.
-    fn repairs(&self) -> bool {
+    pub(super) fn repairs(&self) -> bool {
         if let Phase::LeaseWait(change) | Phase::Opening(change) = &self.phase {
             return change.repair;
         }
         false
-    }
-
-    /// Highest token on its Machine and Node that an earlier store wrote.
-    #[must_use]
-    pub fn found_token(&self) -> Option<TokenMark> {
-        let machine = self.machine.as_ref().and_then(|machine| machine.token);
-        let node = self.node.as_ref().and_then(|node| node.token);
-        // dormer writes each token first on the Machine. A host may write annotations of its own Node.
-        let node = node.filter(|node| machine.is_some_and(|it| node.token <= it.token));
-        let highest = machine.max(node)?;
-        let earlier = highest.token > self.closed && highest.token.is_plausible(self.closed);
-        (earlier && self.lease.token().is_none()).then_some(highest)
-    }
-
-    /// Why a token on its Machine or Node is not dormer's, if one is not.
-    pub(super) fn forged_token(&self) -> Option<String> {
-        let machine = self.machine.as_ref()?;
-        let node = self.node.as_ref();
-        let ours = self.closed.max(self.lease.token().unwrap_or_default());
-        let on_machine = machine.token.map(|mark| mark.token).unwrap_or_default();
-        let on_node = node
-            .and_then(|node| node.token)
-            .map(|mark| mark.token)
-            .unwrap_or_default();
-        let found = match node {
-            _ if !on_machine.is_plausible(ours) => {
-                format!(
-                    "{on_machine} in the annotation dormer.io/fence of the Machine {}",
-                    machine.machine.name
-                )
-            }
-            Some(node) if on_node > ours.max(on_machine) => {
-                format!(
-                    "{on_node} in the annotation dormer.io/fence of the Node {}",
-                    node.name
-                )
-            }
-            Some(_) | None => return None,
-        };
-        Some(format!(
-            "dormer did not write token {found}, and does not heed it: find out who did"
-        ))
-    }
-
-    /// Token of an open fence from an earlier store: an upgrade that the earlier store began.
-    #[must_use]
-    pub fn stray_token(&self) -> Option<TokenMark> {
-        self.found_token().filter(|mark| mark.open)
-    }
-
-    /// Whether its node serves: Ready and schedulable.
-    #[must_use]
-    pub fn node_serves(&self) -> bool {
-        self.node
-            .as_ref()
-            .is_some_and(|node| node.ready && !node.cordoned)
-    }
-
-    /// Whether another client keeps its Node cordoned. A cordon under a token, of this or an earlier store, is
-    /// dormer's. A person who requests a recreation or drain of this machine overrides the cordon that was there.
-    #[must_use]
-    pub fn cordoned_by_others(&self) -> bool {
-        let asked = self.asked_over_cordon() || self.removal_waits();
-        self.counts() && self.is_cordoned_by_others() && !asked
-    }
-
-    /// Whether a person's request overrides the cordon of its Node.
-    #[must_use]
-    pub fn asked_over_cordon(&self) -> bool {
-        // An older build kept no note of the cordon: then every request overrode it.
-        self.leased_request.is_some()
-            && (self.request_progress.over_cordon || self.request_progress.at.is_none())
-    }
-
-    /// Whether its Node is cordoned, and no token says that dormer did it.
-    pub(super) fn is_cordoned_by_others(&self) -> bool {
-        let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
-        cordoned && self.lease.token().is_none() && self.stray_token().is_none()
     }
 
     /// Updates whether its Node is Ready; an absent Node is not.
@@ -846,47 +562,5 @@ impl State {
                 long: false,
             });
         }
-    }
-
-    /// Report to its rollout.
-    #[must_use]
-    pub fn report(&self) -> MemberReport {
-        let Some(machine) = &self.machine else {
-            return MemberReport::default();
-        };
-        let failed = matches!(self.phase, Phase::Failed { .. }) || self.failed_before_service();
-        let stray = self.stray_token();
-        let rests = self.removal_rests();
-        let waits = self.removal_waits() || rests;
-        let leaves = machine.deleting && !waits;
-        let away = !rests && (!self.node_serves() || failed || leaves || stray.is_some());
-        // A person cordoned the Node and removes the host: it may be granted over the limit.
-        let out = waits && !rests && self.node.as_ref().is_some_and(|node| node.cordoned);
-        MemberReport {
-            owner: self.owner().map(|owner| owner.uid.clone()),
-            created: machine.created,
-            had_node: self.counts(),
-            unavailable: self.counts() && away,
-            joined: self.counts() && self.phase.joined(),
-            failed,
-            deleting: leaves,
-            deleted: machine.deleted.filter(|_| leaves),
-            token: self.found_token(),
-            barred: self.counts() && self.barred().is_some() && !waits,
-            cordoned: self.cordoned_by_others() && !rests,
-            repair: self.counts() && !rests && (out || self.down.is_some_and(|down| down.long)),
-            by_request: self.leased_request.is_some() || waits,
-            not_compared: self.reports_not_compared().cloned(),
-        }
-    }
-
-    /// Why its host cannot be compared, for its rollout. A host that does not answer while its Node is not Ready is
-    /// simply down, which is not reported.
-    fn reports_not_compared(&self) -> Option<&NotCompared> {
-        let ready = self.node.as_ref().is_some_and(|node| node.ready);
-        let down = |it: &&NotCompared| !ready && policy::is_unanswered(&it.code);
-        self.not_compared
-            .as_ref()
-            .filter(|it| self.counts() && !down(it))
     }
 }

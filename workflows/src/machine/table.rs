@@ -28,6 +28,9 @@ pub struct PhaseRow {
     pub timers: &'static [(Timer, Length)],
     /// Whether it disturbs a node. A protected node waits for the lease first.
     pub disturbs: bool,
+    /// Whether it ends the pods on a node, and no worker reads the Node before that: under the lease the run drains the Node
+    /// first if pods may run there. A tear-down and a deletion are refused by the worker.
+    pub after_drain: bool,
     /// Whether the Machine is ending or gone: no more tasks on its host.
     pub leaves: bool,
     /// Whether it begins even on a paused machine: a pause must not delay the return of the lease.
@@ -125,13 +128,15 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::PoolWait, "the pool's settings"),
     row(MachinePhase::ConvergingHost, "{host} to be configured")
         .awaits(&[TaskKind::Converge])
-        .disturbs(),
+        .disturbs()
+        .after_drain(),
     row(
         MachinePhase::Rebooting,
         "{host} to come back from its reboot",
     )
     .awaits(&[TaskKind::Reboot, TaskKind::Probe])
     .disturbs()
+    .after_drain()
     .timers(&[
         // Pause before the first probe of a host that was ordered to reboot, and between two probes.
         (Timer::Again, Length::Ms(10 * SECOND)),
@@ -190,8 +195,9 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .awaits(&[TaskKind::CloseFence])
         .even_paused(),
     // Draining: drain.rs
+    // The host says first what its clock shows, unless it has just done so.
     row(MachinePhase::Opening, "the fence to be opened")
-        .awaits(&[TaskKind::OpenFence, TaskKind::FindNode])
+        .awaits(&[TaskKind::OpenFence, TaskKind::FindNode, TaskKind::Probe])
         .disturbs(),
     row(MachinePhase::Evicting, "pods to leave")
         .awaits(&[TaskKind::Evict, TaskKind::OpenFence])
@@ -239,7 +245,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
             // How long a closed run waits for the signal that its replacement serves.
             (Timer::Deadline, Length::Ms(30 * 24 * HOUR)),
         ]),
-    // Nothing continues without a cause from outside: ended.rs
+    // A failed machine continues once there is a reason: ended.rs
     row(
         MachinePhase::Failed,
         "a person's retry, or a change that gives a reason",
@@ -293,6 +299,11 @@ impl PhaseRow {
         self
     }
 
+    const fn after_drain(mut self) -> Self {
+        self.after_drain = true;
+        self
+    }
+
     const fn leaves(mut self) -> Self {
         self.leaves = true;
         self
@@ -326,6 +337,7 @@ const fn row(phase: MachinePhase, waits_for: &'static str) -> PhaseRow {
         awaits: &[],
         timers: &[],
         disturbs: false,
+        after_drain: false,
         leaves: false,
         even_paused: false,
     }

@@ -6,6 +6,7 @@ use super::{
     phase::{Phase, Timer},
     policy,
     state::Lease,
+    tokens::restored_note,
 };
 use dormer_engine_core::Command;
 use dormer_proto::{
@@ -18,12 +19,12 @@ use dormer_proto::{
 impl Draft<'_> {
     fn host(&self) -> HostRef {
         let platform = self
-            .s
+            .state
             .machine
             .as_ref()
             .map(|m| m.platform.clone())
             .unwrap_or_default();
-        let user = self.s.machine.as_ref().and_then(|m| m.user.clone());
+        let user = self.state.machine.as_ref().and_then(|m| m.user.clone());
         // Azure's images know `capi`, all others `Administrator`.
         let by_platform = if platform == "Azure" {
             "capi"
@@ -31,27 +32,27 @@ impl Draft<'_> {
             "Administrator"
         };
         HostRef {
-            machine: self.s.machine_ref(),
-            address: self.s.address().unwrap_or_default().to_owned(),
+            machine: self.state.machine_ref(),
+            address: self.state.address().unwrap_or_default().to_owned(),
             user: user.unwrap_or_else(|| by_platform.to_owned()),
-            pin: self.s.host.pin.clone(),
+            pin: self.state.host.pin.clone(),
             platform,
         }
     }
 
     fn node(&self) -> Option<String> {
-        self.s.node_name()
+        self.state.node_name()
     }
 
     fn token(&self) -> LeaseToken {
-        self.s.lease.token().unwrap_or_default()
+        self.state.lease.token().unwrap_or_default()
     }
 
     /// Conditions that the worker checks before it disturbs a node.
     fn guard(&self) -> Guard {
-        let pool = self.s.pool.as_ref();
+        let pool = self.state.pool.as_ref();
         let over_limit = matches!(
-            self.s.lease,
+            self.state.lease,
             Lease::Held {
                 over_limit: true,
                 ..
@@ -59,40 +60,41 @@ impl Draft<'_> {
         );
         let repair_after = pool.and_then(|pool| pool.repair_after_ms);
         // A person cordoned the Node and removes its host, so the Node may be Ready.
-        let leaves = self.s.phase == Phase::Leaving;
-        let out = leaves && self.s.removal.cordoned;
+        let leaves = self.state.phase == Phase::Leaving;
+        let out = leaves && self.state.removal.cordoned;
         Guard {
             pool: pool
                 .map(|pool| pool.pool.clone())
                 .filter(|pool| pool != DEFAULT_POOL),
-            down_ms: (over_limit && !out && self.s.counts())
+            down_ms: (over_limit && !out && self.state.counts())
                 .then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
             recreate: false,
-            unless_serving: leaves && (self.s.lease.token().is_none() || (over_limit && out)),
+            unless_serving: leaves && (self.state.lease.token().is_none() || (over_limit && out)),
             token: None,
             asked: false,
             deletes: false,
             anew: false,
             begun: false,
+            drain_ms: None,
         }
     }
 
     /// The guard of a tear-down. The other tasks under a lease carry its token themselves.
     fn tear_down_guard(&self) -> Guard {
         Guard {
-            token: self.s.lease.token(),
+            token: self.state.lease.token(),
             ..self.guard()
         }
     }
 
     /// Probes the host, unless the Machine API gave the machine up.
     pub(super) fn probe(&mut self) {
-        if let Some(error) = self.s.given_up() {
+        if let Some(error) = self.state.given_up() {
             return self.lasting("MachineFailed", error);
         }
         let task = Task::Probe { host: self.host() };
         // The first probe of a machine in service is an adoption: its host is up.
-        let adopting = self.s.in_service && self.s.phase == Phase::Probing;
+        let adopting = self.state.in_service && self.state.phase == Phase::Probing;
         let policy = if adopting {
             policy::ADOPTION_PROBE
         } else {
@@ -105,16 +107,16 @@ impl Draft<'_> {
         self.run(Task::Reboot {
             host: self.host(),
             boot_id,
-            generation: self.s.host.generation,
-            token: self.s.lease.token(),
+            generation: self.state.host.generation,
+            token: self.state.lease.token(),
         });
     }
 
     pub(super) fn plan(&mut self, adopt: bool) {
         let host = self.host();
-        let generation = self.s.host.generation;
-        match self.s.desired().cloned() {
-            None if adopt => self.s.note = Some("the pool does not say what it should be".into()),
+        let generation = self.state.host.generation;
+        match self.state.desired().cloned() {
+            None if adopt => self.state.note = Some("its pool names no payload for it".into()),
             None => self.enter(Phase::Serving),
             Some(desired) => {
                 let node_name = self.node();
@@ -131,10 +133,10 @@ impl Draft<'_> {
     }
 
     /// Compares a host that waits for a change, so that the token on it is renewed.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn renew_host_token(&mut self) {
         // The address of a machine without a Node may be another's by now.
-        let may = self.s.node.is_some() && self.s.desired().is_some();
-        match self.s.host.renews && may {
+        let may = self.state.node.is_some() && self.state.desired().is_some();
+        match self.state.host.renews && may {
             true => self.plan(false),
             false => self.await_renewal(),
         }
@@ -142,48 +144,47 @@ impl Draft<'_> {
 
     /// Waits until the host is compared for its token, if it has one that ends.
     pub(super) fn await_renewal(&mut self) {
-        if self.s.host.renews {
+        if self.state.host.renews {
             self.wait(Timer::Drift);
         } else {
-            // That of the time when it served.
+            // The timer was started while it served.
             self.push(Command::CancelTimer(Timer::Drift));
         }
     }
 
     pub(super) fn converge(&mut self, section: Section) {
-        if section == Section::Host && !self.s.phase.joined() {
+        if section == Section::Host && !self.state.phase.joined() {
             // The host gets a bootstrap token.
-            self.s.host.configured = Some(self.now.at);
-            self.s.host.certified = false;
+            self.state.host.configured = Some(self.now.at);
+            self.state.host.certified = false;
         }
         self.run(Task::Converge {
             host: self.host(),
             section,
-            desired: self.s.target.clone(),
-            generation: self.s.host.generation,
+            desired: self.state.target.clone(),
+            generation: self.state.host.generation,
             node_name: self.node(),
         });
     }
 
     pub(super) fn tear_down(&mut self) {
-        let token = self.s.lease.token();
-        let before = std::mem::replace(&mut self.s.host.tearing, token);
+        let token = self.state.lease.token();
+        let before = std::mem::replace(&mut self.state.host.tearing, token);
         let begun = token.is_some() && before == token;
-        self.s.host.uncordoned &= begun;
         let guard = Guard {
             begun,
-            anew: self.s.host.uncordoned,
+            anew: self.state.host.uncordoned,
             ..self.tear_down_guard()
         };
         self.run(Task::TearDown {
             host: self.host(),
-            generation: self.s.host.generation,
+            generation: self.state.host.generation,
             guard,
         });
     }
 
-    /// Logs in to a leaving host about which nothing is known.
-    pub(super) fn probe_for_removal(&mut self) {
+    /// Probes a host with few attempts: it should answer, or it is being removed.
+    pub(super) fn probe_briefly(&mut self) {
         let task = Task::Probe { host: self.host() };
         self.run_with(task, policy::ADOPTION_PROBE);
     }
@@ -192,7 +193,7 @@ impl Draft<'_> {
     pub(super) fn tear_down_for_good(&mut self) {
         let task = Task::TearDown {
             host: self.host(),
-            generation: self.s.host.generation,
+            generation: self.state.host.generation,
             guard: self.tear_down_guard(),
         };
         self.run_with(task, policy::REMOVAL);
@@ -201,7 +202,7 @@ impl Draft<'_> {
     /// Deletes the Node of a WindowsHost that is being removed, and releases its object.
     pub(super) fn forget_host(&mut self, debt: Option<String>) {
         self.run(Task::ForgetHost {
-            machine: self.s.machine_ref(),
+            machine: self.state.machine_ref(),
             node: self.node(),
             debt,
         });
@@ -209,14 +210,14 @@ impl Draft<'_> {
 
     /// Whether its Node is checked before it counts as joined. One that serves is only marked.
     pub(super) fn checks_node(&self) -> bool {
-        let asked = self.s.pool.as_ref().is_some_and(|pool| pool.verify);
-        asked && !self.s.protected()
+        let asked = self.state.pool.as_ref().is_some_and(|pool| pool.verify);
+        asked && !self.state.protected()
     }
 
     fn node_expectation(&self) -> NodeExpectation {
-        let pool = self.s.pool.as_ref();
-        let terms = pool.and_then(|pool| pool.terms.get(&self.s.target.payload));
-        let build = self.s.host.facts.as_ref().map(|it| it.os_build.clone());
+        let pool = self.state.pool.as_ref();
+        let terms = pool.and_then(|pool| pool.terms.get(&self.state.target.payload));
+        let build = self.state.host.facts.as_ref().map(|it| it.os_build.clone());
         NodeExpectation {
             kubelet_minor: terms.and_then(|terms| terms.kubelet),
             containerd: terms.and_then(|terms| terms.containerd.clone()),
@@ -229,11 +230,11 @@ impl Draft<'_> {
     pub(super) fn mark(&mut self) {
         if let Some(node) = self.node() {
             self.run(Task::MarkNode {
-                machine: self.s.machine_ref(),
+                machine: self.state.machine_ref(),
                 node,
-                version: self.s.target.version.clone(),
+                version: self.state.target.version.clone(),
                 // A fingerprint is not a whole key, so the Node keeps its value.
-                pin: self.s.host.pin.clone().filter(|pin| pin.contains(' ')),
+                pin: self.state.host.pin.clone().filter(|pin| pin.contains(' ')),
                 expect: self.checks_node().then(|| self.node_expectation()),
             });
         } else {
@@ -243,13 +244,13 @@ impl Draft<'_> {
 
     /// Searches for its Node at the API server, by every possible name and by its providerID.
     pub(super) fn find_node(&mut self) {
-        let machine = self.s.machine.as_ref();
+        let machine = self.state.machine.as_ref();
         let provider_id = machine.and_then(|machine| machine.provider_id.clone());
         let mut names: Vec<String> = self.node().into_iter().collect();
-        names.extend(self.s.host.node_name.clone());
+        names.extend(self.state.host.node_name.clone());
         names.dedup();
         self.run(Task::FindNode {
-            machine: self.s.machine_ref(),
+            machine: self.state.machine_ref(),
             names,
             provider_id,
         });
@@ -257,21 +258,21 @@ impl Draft<'_> {
 
     pub(super) fn open(&mut self, change: &Change) {
         // A Node that never served is not taken out of service, Ready or not.
-        let over_limit = self.s.counts()
+        let over_limit = self.state.counts()
             && matches!(
-                self.s.lease,
+                self.state.lease,
                 Lease::Held {
                     over_limit: true,
                     ..
                 }
             );
         let guard = Guard {
-            asked: self.s.asked_over_cordon(),
+            asked: self.state.asked_over_cordon(),
             anew: change.anew,
             ..self.guard()
         };
         self.run(Task::OpenFence {
-            machine: self.s.machine_ref(),
+            machine: self.state.machine_ref(),
             node: self.node(),
             token: self.token(),
             over_limit,
@@ -282,10 +283,12 @@ impl Draft<'_> {
 
     pub(super) fn evict(&mut self, how: ChangeStrategy, force: bool) {
         if let Some(node) = self.node() {
-            let machine = self.s.machine_ref();
+            let machine = self.state.machine_ref();
             let token = self.token();
+            let limit = self.state.pool.as_ref().map(|pool| pool.drain_timeout_ms);
             let guard = Guard {
-                recreate: how == ChangeStrategy::Recreate && self.s.down.is_some(),
+                drain_ms: limit.filter(|_| force),
+                recreate: how == ChangeStrategy::Recreate && self.state.down.is_some(),
                 deletes: how == ChangeStrategy::Recreate,
                 ..self.guard()
             };
@@ -300,10 +303,10 @@ impl Draft<'_> {
     }
 
     pub(super) fn delete(&mut self) {
-        let machine = self.s.machine_ref();
+        let machine = self.state.machine_ref();
         let token = self.token();
         let guard = Guard {
-            anew: self.s.host.uncordoned,
+            anew: self.state.host.uncordoned,
             ..self.guard()
         };
         self.run(Task::DeleteMachine {
@@ -314,12 +317,32 @@ impl Draft<'_> {
     }
 
     pub(super) fn close(&mut self) {
-        let machine = self.s.machine_ref();
-        let token = self.token();
+        self.close_under(self.token());
+    }
+
+    /// Closes a token that the restore of an older etcd brought back, and restores the cordon by its note.
+    pub(super) fn close_restored(&mut self) {
+        let Some(mark) = self.state.restored_token() else {
+            return;
+        };
+        if self.state.ignored() || self.state.phase.leaving() {
+            return;
+        }
+        self.state.restored = true;
+        self.state.note = Some(restored_note(mark.token));
+        self.close_under(self.state.closed);
+    }
+
+    fn close_under(&mut self, token: LeaseToken) {
         self.run(Task::CloseFence {
-            machine,
+            machine: self.state.machine_ref(),
             node: self.node(),
             token,
         });
+    }
+
+    /// Whether it closed a token of another lease than the present one: no phase waits for that.
+    pub(super) fn closes_another(&self, task: &Task) -> bool {
+        matches!(task, Task::CloseFence { token, .. } if *token != self.token())
     }
 }

@@ -2,20 +2,26 @@
 
 use super::{
     change::{Change, ChangeStrategy, Drain},
+    halt::Halt,
     issued::KubeletCertificates,
     phase::Phase,
-    state::{Halt, Lease, LeasedRequest, Retried, State},
+    state::{Lease, LeasedRequest, Retried, State},
 };
 use dormer_proto::{
     checks::NodeCheck,
     duration::span,
     id::Timestamp,
-    machine::{Blocker, ConditionFact, CordonedBy, MachineApi, TemplateDifference},
+    machine::{
+        Blocker, ConditionFact, CordonedBy, ForeignNode, MachineApi, OTHER_NAME_POSSIBLE,
+        TemplateDifference, in_brief, to_change,
+    },
     message::{Failure, cause},
+    other_operator,
     phase::MachinePhase,
     rollout::NotCompared,
 };
 use dormer_support::{Refusal, version::DOCKER};
+use std::collections::BTreeMap;
 
 /// View of a machine, without the engine's part (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +59,9 @@ pub struct View {
     pub token: Option<u64>,
     /// Zone of its cloud.
     pub zone: Option<String>,
-    /// Fields that the template of its MachineSet has otherwise.
+    /// Labels by which people choose machines.
+    pub labels: BTreeMap<String, String>,
+    /// Fields in which it differs from the template of its MachineSet.
     pub template: Vec<TemplateDifference>,
     /// Whether its Machine is being deleted.
     pub deleting: bool,
@@ -85,6 +93,8 @@ pub struct View {
     pub refused: Option<Refusal>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// The Node of another instance that has its name, if that is why.
+    pub foreign_node: Option<ForeignNode>,
     /// What was found on its host that a node does not need, and what to do about it.
     pub host_remarks: Vec<String>,
     /// Certificates of its kubelet, as far as they were seen issued.
@@ -106,6 +116,8 @@ pub struct PendingRequest {
     pub what: LeasedRequest,
     /// Person, and reason; `None`: an older build took the request.
     pub by: Option<String>,
+    /// The person, where that text alone would be misread.
+    pub who: Option<String>,
     /// When.
     pub at: Option<Timestamp>,
     /// Whether the change under the lease is what was asked for.
@@ -153,11 +165,13 @@ impl State {
             ),
             token: self.lease.token().map(|token| token.0),
             zone: machine.and_then(|m| m.zone.clone()),
+            labels: machine.map(|m| m.labels.clone()).unwrap_or_default(),
             template: machine.map(|m| m.template.clone()).unwrap_or_default(),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),
-            machine_conditions: machine.map(|m| m.conditions.clone()).unwrap_or_default(),
+            machine_conditions: machine
+                .map_or_else(Vec::new, |m| self.shown_conditions(&m.conditions)),
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
@@ -173,7 +187,8 @@ impl State {
                 .filter(|_| self.left_alone())
                 .map(str::to_owned),
             refused: self.refused(),
-            certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
+            certificate_refused: self.refused_csr().and_then(|csr| csr.refused.clone()),
+            foreign_node: self.refused_csr().and_then(|csr| csr.foreign.clone()),
             host_remarks: self.host_remarks(),
             certificates: self.host.certificates,
             cordoned_by: self
@@ -205,9 +220,19 @@ impl State {
         Some(PendingRequest {
             what,
             by: self.request_progress.by.clone(),
+            who: self.request_progress.who.clone(),
             at: self.request_progress.at,
             begun,
         })
+    }
+
+    /// Its Machine's unhealthy conditions. That a host may ask in another Node's name concerns a machine only while it
+    /// waits for its Node: before that, the other machines have this condition, too.
+    fn shown_conditions(&self, all: &[ConditionFact]) -> Vec<ConditionFact> {
+        let waits = |phase: &Phase| matches!(phase, Phase::NodeWait);
+        let waits = waits(&self.phase) || self.phase.failed().is_some_and(|(from, _)| waits(from));
+        let told = |it: &&ConditionFact| waits || it.reason != OTHER_NAME_POSSIBLE;
+        all.iter().filter(told).cloned().collect()
     }
 
     fn unserved(&self) -> Option<&NodeCheck> {
@@ -230,7 +255,7 @@ impl State {
             return Some(cause(&failure.code, Some(from.name()), &failure.message));
         }
         if let Some(change) = self.phase.awaited_change() {
-            return Some(format!("to change: {}", change.differs.join(", ")));
+            return Some(to_change(&change.differs));
         }
         let leaves = matches!(
             self.phase,
@@ -242,7 +267,7 @@ impl State {
         );
         if let Some(why) = self.replaced_for.as_ref().filter(|_| leaves) {
             let what = self.note.as_deref().unwrap_or("its Machine is replaced");
-            return Some(format!("{what} ({why})"));
+            return Some(format!("{what} ({})", in_brief(why)));
         }
         let blockers = self.phase.drain().map_or(&[][..], |drain| &drain.blockers);
         if blockers.is_empty() {
@@ -271,14 +296,15 @@ impl State {
             return None;
         }
         if let Some(runs) = self.neighbour().filter(|_| self.left_alone()) {
-            return Some(format!("the hosts to be dormer's alone: {runs}"));
+            let (what, _) = other_operator::parts(runs);
+            return Some(format!("the hosts to be dormer's alone: {what}"));
         }
         let halts: Vec<String> = self.halts().iter().map(Halt::to_string).collect();
         if !halts.is_empty() {
             return Some(format!("resume ({})", halts.join("; ")));
         }
         if let (Phase::LeaseWait(_) | Phase::ApprovalWait(_), Some(why)) =
-            (&self.phase, self.barred())
+            (&self.phase, self.change_refusal())
         {
             return Some(format!("an upgrade that is allowed: {why}"));
         }
@@ -296,7 +322,7 @@ impl State {
                 if let Some(refusal) = self.refused() {
                     return Some(format!("a machine that fits: {refusal}"));
                 }
-                if let Some(why) = self.bar() {
+                if let Some(why) = self.version_refusal() {
                     return Some(format!("a payload that fits: {why}"));
                 }
             }
@@ -355,7 +381,8 @@ fn held(blocker: &Blocker) -> String {
     format!("{} ({})", blocker.pod, blocker.why)
 }
 
-/// Number of pods that a drain waits for, and the first blocked pod with its blocker; [`View::reason`] has the others.
+/// Number of pods that a drain waits for, how many of them are blocked unless all are, and the first of those with its
+/// blocker; [`View::reason`] has the others.
 /// `past_ms`: the pool's limit, which has passed.
 fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     let pods = match drain.left {
@@ -367,7 +394,10 @@ fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     let past = past_ms.map_or_else(String::new, |ms| {
         format!(", past the drain's limit of {}", span(ms.div_ceil(1_000)))
     });
-    let pods = format!("{pods} to leave{past}");
+    let blocked = drain.blockers.len();
+    let some = blocked > 0 && (blocked as u64) < u64::from(drain.left);
+    let some = some.then(|| format!(", {blocked} of them held up"));
+    let pods = format!("{pods} to leave{past}{}", some.unwrap_or_default());
     match drain.blockers.split_first() {
         None => pods,
         Some((first, [])) => format!("{pods}: {}", held(first)),
@@ -383,5 +413,34 @@ mod tests {
     #[test]
     fn a_drain_that_has_just_begun_has_not_counted_its_pods() {
         assert_eq!(leaving(&Drain::default(), None), "its pods to leave");
+    }
+
+    #[test]
+    fn the_pods_that_a_drain_waits_for_add_up() {
+        let blocker = |pod: &str| Blocker {
+            pod: pod.into(),
+            why: "no".into(),
+            budgets: Vec::new(),
+            until_off: false,
+            finalizers: Vec::new(),
+        };
+        let waits = |left, pods: &[&str]| {
+            let drain = Drain {
+                left,
+                blockers: pods.iter().map(|pod| blocker(pod)).collect(),
+                ..Drain::default()
+            };
+            leaving(&drain, None)
+        };
+        let five = ["a/1", "a/2", "a/3", "a/4", "a/5"];
+        assert_eq!(waits(5, &five), "5 pods to leave: a/1 (no) and 4 more pods");
+        assert_eq!(
+            waits(6, &five),
+            "6 pods to leave, 5 of them held up: a/1 (no) and 4 more pods"
+        );
+        assert_eq!(
+            waits(2, &["a/1"]),
+            "2 pods to leave, 1 of them held up: a/1 (no)"
+        );
     }
 }

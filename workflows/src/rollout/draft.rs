@@ -13,8 +13,9 @@ use dormer_proto::{
     work::{self, Signal},
 };
 
-/// Most machines that are asked to enrol at once.
-const ASKING_MAX: usize = 512;
+/// Most machines that are asked to enrol at once. A record with so many questions and the largest event fits into a message
+/// (`workflows/tests/rollout_size.rs`); with 512 it would not.
+const ASKING_MAX: usize = 256;
 /// Time that a Machine may take to enrol by itself before it is asked, in milliseconds.
 const ASK_MS: u64 = 30_000;
 /// Time that an owner may be unknown before the rollout checks the last full list, in milliseconds: longer than the ten
@@ -24,7 +25,7 @@ pub(super) const OWNER_CHECK_MS: u64 = 15 * 60_000;
 /// Draft of a decision.
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
-    pub(super) s: State,
+    pub(super) state: State,
     commands: Vec<Command<Rollout>>,
     was_busy: bool,
     /// Vacancies with the machines that could end them before this input.
@@ -38,12 +39,12 @@ pub(super) struct UnservedCandidate {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(now: Now<'a>, s: State) -> Self {
-        let was_busy = !s.slots.is_empty();
-        let unserved_candidates = s.unserved_candidates();
+    pub(super) fn new(now: Now<'a>, state: State) -> Self {
+        let was_busy = !state.slots.is_empty();
+        let unserved_candidates = state.unserved_candidates();
         Self {
             now,
-            s,
+            state,
             commands: Vec::new(),
             was_busy,
             unserved_candidates,
@@ -62,14 +63,14 @@ impl<'a> Draft<'a> {
         self.schedule_owner_check();
         self.mark_episode();
         Decision {
-            state: self.s,
+            state: self.state,
             commands: self.commands,
         }
     }
 
     /// Marks an episode, which lasts from a first grant until no slot is held.
     fn mark_episode(&mut self) {
-        match (self.was_busy, !self.s.slots.is_empty()) {
+        match (self.was_busy, !self.state.slots.is_empty()) {
             (false, true) => self.push(Command::BeginEpisode("rollout")),
             (true, false) => self.push(Command::EndEpisode("every slot has ended".into())),
             (false, false) | (true, true) => {}
@@ -95,26 +96,26 @@ impl<'a> Draft<'a> {
 
     /// The next tick.
     pub(super) fn tick(&mut self) -> u64 {
-        self.s.tick += 1;
-        self.s.tick
+        self.state.tick += 1;
+        self.state.tick
     }
 
     /// The number of the owner with this UID; 0 if there is no room for another.
     pub(super) fn owner(&mut self, uid: &str) -> u16 {
         let uid = Uid::new(uid);
-        if let Some((id, _)) = self.s.owners.iter().find(|(_, owner)| owner.uid == uid) {
+        if let Some((id, _)) = self.state.owners.iter().find(|(_, owner)| owner.uid == uid) {
             return *id;
         }
-        if self.s.owners.len() >= OWNERS_MAX {
+        if self.state.owners.len() >= OWNERS_MAX {
             self.forget_owners();
         }
-        if self.s.owners.len() >= OWNERS_MAX {
+        if self.state.owners.len() >= OWNERS_MAX {
             return 0;
         }
         let free = (1..=u16::MAX)
-            .find(|id| !self.s.owners.contains_key(id))
+            .find(|id| !self.state.owners.contains_key(id))
             .unwrap_or(0);
-        self.s.owners.insert(
+        self.state.owners.insert(
             free,
             Owner {
                 uid,
@@ -132,7 +133,7 @@ impl<'a> Draft<'a> {
             slots,
             gaps,
             ..
-        } = &mut self.s;
+        } = &mut self.state;
         let used = |id: u16| {
             members.values().any(|m| m.owner == id)
                 || slots.iter().any(|slot| slot.owner == id)
@@ -144,11 +145,11 @@ impl<'a> Draft<'a> {
     /// Makes room for one more member; `false` if there is none. A machine that enrols takes precedence over one that
     /// only its owner names.
     pub(super) fn room_for(&mut self, uid: &Uid, enrols: bool) -> bool {
-        if self.s.members.contains_key(uid) || self.s.members.len() < MEMBERS_MAX {
+        if self.state.members.contains_key(uid) || self.state.members.len() < MEMBERS_MAX {
             return true;
         }
         let spare = |m: &Member| !m.is(Flag::Enrolled) && !m.is(Flag::Awaited);
-        let spare = self.s.members.iter().find(|(_, m)| enrols && spare(m));
+        let spare = self.state.members.iter().find(|(_, m)| enrols && spare(m));
         let Some(spare) = spare.map(|(uid, _)| uid.clone()) else {
             return false;
         };
@@ -157,10 +158,10 @@ impl<'a> Draft<'a> {
     }
 
     fn drop_member(&mut self, uid: &Uid) {
-        let Some(member) = self.s.members.remove(uid) else {
+        let Some(member) = self.state.members.remove(uid) else {
             return;
         };
-        if let Some(owner) = self.s.owners.get_mut(&member.owner)
+        if let Some(owner) = self.state.owners.get_mut(&member.owner)
             && member.is(Flag::Listed)
         {
             owner.unnamed += 1;
@@ -169,8 +170,9 @@ impl<'a> Draft<'a> {
 
     /// Turns away a machine over the limit, and asks it again when there is room.
     pub(super) fn turn_away(&mut self, uid: Uid) {
-        if self.s.turned_away.len() < TURNED_AWAY_MAX && !self.s.turned_away.contains(&uid) {
-            self.s.turned_away.push(uid.clone());
+        if self.state.turned_away.len() < TURNED_AWAY_MAX && !self.state.turned_away.contains(&uid)
+        {
+            self.state.turned_away.push(uid.clone());
         }
         // Nothing else of it is recorded. If its signal is repeated, it is turned away again, or there is room by then.
         if let Ok(run) = work::machine_run(&uid.to_string()) {
@@ -180,83 +182,83 @@ impl<'a> Draft<'a> {
 
     /// Removes a member whose run has closed. While its Machine exists, its owner does not create another.
     pub(super) fn leave(&mut self, uid: &Uid, gone: bool) {
-        let Some(member) = self.s.members.get_mut(uid) else {
+        let Some(member) = self.state.members.get_mut(uid) else {
             return;
         };
         member.left(gone);
         let named = member.is(Flag::Listed) || (!member.leaves() && member.owner != 0);
         if !named {
-            self.s.members.remove(uid);
+            self.state.members.remove(uid);
         }
     }
 
     /// Removes a member whose run has closed for good, and forgets its signals once no repeat can arrive.
     pub(super) fn depart(&mut self, uid: &Uid, gone: bool) {
         self.leave(uid, gone);
-        self.s.turned_away.retain(|turned| turned != uid);
-        if !self.s.departed.contains(uid) {
-            self.s.departed.push_back(uid.clone());
+        self.state.turned_away.retain(|turned| turned != uid);
+        if !self.state.departed.contains(uid) {
+            self.state.departed.push_back(uid.clone());
         }
-        if self.s.departed.len() > DEPARTED_MAX
-            && let Some(oldest) = self.s.departed.pop_front()
+        if self.state.departed.len() > DEPARTED_MAX
+            && let Some(oldest) = self.state.departed.pop_front()
             && let Ok(run) = work::machine_run(&oldest.to_string())
         {
             self.push(Command::Forget(run));
         }
-        if self.s.enrolled() < MEMBERS_MAX
-            && let Some(turned) = self.s.turned_away.pop()
+        if self.state.enrolled() < MEMBERS_MAX
+            && let Some(turned) = self.state.turned_away.pop()
         {
             self.send(&turned, machine::Signal::Enrol);
         }
     }
 
     fn complete_enrolment(&mut self) {
-        let awaited = self.s.members.values().any(|m| m.is(Flag::Awaited));
-        if self.s.enrolment == Enrolment::Listed && !awaited {
-            self.s.enrolment = Enrolment::Complete;
+        let awaited = self.state.members.values().any(|m| m.is(Flag::Awaited));
+        if self.state.enrolment == Enrolment::Listed && !awaited {
+            self.state.enrolment = Enrolment::Complete;
         }
     }
 
     /// Machines to ask: the awaited ones, members that their owner no longer names, and Machines that it names but that
     /// have not enrolled, for which a slot or gap might wait in vain.
-    fn to_ask(&self, m: &Member) -> bool {
+    fn to_ask(&self, member: &Member) -> bool {
         let named = self
-            .s
+            .state
             .owners
-            .get(&m.owner)
+            .get(&member.owner)
             .is_some_and(|owner| !owner.name.is_empty());
-        let reason = if m.is(Flag::Enrolled) {
-            m.is(Flag::Awaited) || (named && !m.is(Flag::Listed))
+        let reason = if member.is(Flag::Enrolled) {
+            member.is(Flag::Awaited) || (named && !member.is(Flag::Listed))
         } else {
-            !m.is(Flag::Left) && !m.leaves()
+            !member.is(Flag::Left) && !member.leaves()
         };
-        reason && !m.is(Flag::Asked)
+        reason && !member.is(Flag::Asked)
     }
 
     fn ask_later(&mut self) {
-        if !self.s.asks && self.s.members.values().any(|m| self.to_ask(m)) {
-            self.s.asks = true;
+        if !self.state.asks && self.state.members.values().any(|m| self.to_ask(m)) {
+            self.state.asks = true;
             self.push(Command::StartTimer(Timer::Ask, ASK_MS));
         }
     }
 
     fn ask(&mut self) {
         let asking = self
-            .s
+            .state
             .members
             .values()
             .filter(|m| m.is(Flag::Asking))
             .count();
         let room = ASKING_MAX.saturating_sub(asking);
         let due = self
-            .s
+            .state
             .members
             .iter()
             .filter(|(_, m)| self.to_ask(m))
             .take(room);
         let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
-            if let Some(member) = self.s.members.get_mut(&uid) {
+            if let Some(member) = self.state.members.get_mut(&uid) {
                 member.set(Flag::Asked, true);
                 member.set(Flag::Asking, true);
             }
@@ -265,8 +267,8 @@ impl<'a> Draft<'a> {
     }
 
     fn schedule_owner_check(&mut self) {
-        if !self.s.owner_check && self.s.waits_for_an_owner() {
-            self.s.owner_check = true;
+        if !self.state.owner_check && self.state.waits_for_an_owner() {
+            self.state.owner_check = true;
             self.push(Command::StartTimer(Timer::OwnerCheck, OWNER_CHECK_MS));
         }
     }
@@ -274,11 +276,11 @@ impl<'a> Draft<'a> {
     pub(super) fn fired(&mut self, timer: Timer) {
         match timer {
             Timer::Ask => {
-                self.s.asks = false;
+                self.state.asks = false;
                 self.ask();
             }
             Timer::OwnerCheck => {
-                self.s.owner_check = false;
+                self.state.owner_check = false;
                 self.give_up_missing_owners();
             }
         }

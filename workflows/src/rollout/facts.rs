@@ -4,14 +4,16 @@ use super::{
     draft::Draft,
     member::{Flag, Member},
     state::{
-        Enrolment, OWNERS_MAX, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants,
+        BUILDS_MAX, Enrolment, OWNERS_MAX, Rollback, RollbackStep, Settings, Source, TargetPayload,
+        Wants,
     },
     uid::Uid,
 };
+use dormer_engine_core::Command;
 use dormer_proto::{
     message::ObjectRef,
     other_operator::OtherOperator,
-    pool::{Approval, PoolSettings},
+    pool::{Approval, PoolSettings, other_build},
     rollout::{Fact, OwnedMachine, OwnerFact},
     work,
 };
@@ -24,10 +26,11 @@ impl Draft<'_> {
             Some(work::Fact::Rollout(Fact::Listed { with_node, sets })) => {
                 // With more sets than the limit, the list allows no conclusion.
                 let sets = sets.filter(|sets| sets.len() <= OWNERS_MAX);
-                self.s.sets = sets.map(|sets| sets.iter().map(|uid| Uid::new(uid)).collect());
+                self.state.sets = sets.map(|sets| sets.iter().map(|uid| Uid::new(uid)).collect());
+                self.unlisted_owners_are_gone();
                 self.listed(&with_node);
             }
-            None => self.owner_gone(&object.uid),
+            None => self.owner_gone(&Uid::new(&object.uid)),
             // A machine's fact; the pool's settings come in a rollout's.
             Some(work::Fact::Machine(_)) => {}
         }
@@ -35,20 +38,31 @@ impl Draft<'_> {
 
     fn on_pool(&mut self, pool: &PoolSettings) {
         // A failed read does not prove an absence.
-        let known = match self.s.neighbour() {
+        let known = match self.state.neighbour() {
             Some(runs) => OtherOperator::Runs(runs.to_owned()),
             None => OtherOperator::Unread,
         };
         let neighbour = pool.neighbour.clone().after(&known);
-        let asked = self.s.source.as_ref();
+        let asked = self.state.source.as_ref();
         let asked = asked.filter(|it| it.override_ended && it.spec_payload == pool.spec_payload);
         let asked = asked.is_some();
-        self.s.source = source(pool, &neighbour);
+        self.state.source = source(pool, &neighbour);
         if let Some(written) = &pool.spec_payload
             && pool.override_ended
             && !asked
         {
             self.clear_override(written);
+        }
+        if let Some(version) = self.note_builds(pool) {
+            // As without a pool: the last settings still hold for machines in progress.
+            let (why, cure) = other_build(&version);
+            let source = self.state.source.get_or_insert_default();
+            source.held = Some(why);
+            source.held_cure = Some(cure.to_owned());
+            if let Some(known) = &mut self.state.settings {
+                known.paused = true;
+            }
+            return;
         }
         let settings = Settings {
             max_unavailable: pool.max_unavailable,
@@ -56,50 +70,73 @@ impl Draft<'_> {
             manual: pool.approval == Approval::Manual,
             max_repairs: pool.max_repairs,
         };
-        if pool.absent && self.s.settings.is_some() {
+        if pool.absent && self.state.settings.is_some() {
             // The last settings still hold for machines in progress; no other machine begins.
-            if let Some(known) = &mut self.s.settings {
+            if let Some(known) = &mut self.state.settings {
                 known.paused = true;
             }
             return;
         }
-        self.s.settings = Some(settings);
+        self.state.settings = Some(settings);
         // Every Windows build has the same payload; only the hash differs.
         let payload = pool
             .desired
             .values()
             .next()
             .map(|desired| desired.payload.clone());
-        self.s.payload = payload.map(|payload| {
+        self.state.payload = payload.map(|payload| {
             let terms = pool.terms.get(&payload).cloned().unwrap_or_default();
             TargetPayload { payload, terms }
         });
         let over = |rollback: &mut Rollback| match (&rollback.instead, &pool.spec_payload) {
             (Some(instead), Some(written)) => instead != written,
             (None, _) | (Some(_), None) => {
-                let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+                let wanted = self.state.payload.as_ref().map(|wanted| &wanted.payload);
                 wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
             }
         };
-        self.s.rollback.take_if(over);
+        self.state.rollback.take_if(over);
         // Also an end that was written, but that no worker could report.
         let ended = |it: &mut Rollback| {
             let written = matches!(it.step, RollbackStep::Ended(_) | RollbackStep::NotEnded(_));
             written && it.instead.is_some() && pool.overridden_by.is_none()
         };
-        self.s.rollback.take_if(ended);
+        self.state.rollback.take_if(ended);
         self.repeat_rollback(pool);
+    }
+
+    /// Remembers the build of each payload. Returns a version that is known with another build.
+    fn note_builds(&mut self, pool: &PoolSettings) -> Option<String> {
+        let builds = &mut self.state.builds;
+        for (version, terms) in &pool.terms {
+            match (builds.get(version), &terms.build) {
+                (Some(known), Some(build)) if known != build => return Some(version.clone()),
+                (None, Some(build)) => {
+                    builds.insert(version.clone(), build.clone());
+                }
+                _ => {}
+            }
+        }
+        while builds.len() > BUILDS_MAX {
+            // The pool wants only a few, so another one is there.
+            let others = builds.keys().filter(|it| !pool.terms.contains_key(*it));
+            let Some(oldest) = others.min_by_key(|it| numbers(it)).cloned() else {
+                break;
+            };
+            builds.remove(&oldest);
+        }
+        None
     }
 
     /// Writes a rollback of the history into the pool's status again, if it is missing there: the pool was recreated,
     /// or its status was lost.
     fn repeat_rollback(&mut self, pool: &PoolSettings) {
-        let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+        let wanted = self.state.payload.as_ref().map(|wanted| &wanted.payload);
         let lost = |it: &&Rollback| {
             let stood = it.step == RollbackStep::Written && it.instead.is_some();
             stood && pool.overridden_by.is_none() && wanted == Some(&it.from)
         };
-        if let Some(rollback) = self.s.rollback.as_ref().filter(lost).cloned() {
+        if let Some(rollback) = self.state.rollback.as_ref().filter(lost).cloned() {
             self.write_rollback(rollback);
         }
     }
@@ -113,12 +150,12 @@ impl Draft<'_> {
         // A machine that left and still exists will be listed later.
         let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
         let ours = self
-            .s
+            .state
             .members
             .iter()
             .filter(|(_, m)| m.owner == id && unnamed_yet(m));
         let waits: Vec<Uid> = ours.map(|(uid, _)| uid.clone()).collect();
-        for member in self.s.members.values_mut().filter(|m| m.owner == id) {
+        for member in self.state.members.values_mut().filter(|m| m.owner == id) {
             member.set(Flag::Listed, false);
         }
         let mut unnamed = 0;
@@ -126,11 +163,11 @@ impl Draft<'_> {
             unnamed += u32::from(!self.names(id, machine) && !machine.deleting);
         }
         // A Machine that no owner names and that never enrolled is gone.
-        self.s.members.retain(|uid, m| {
+        self.state.members.retain(|uid, m| {
             let known = m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited);
             m.owner != id || known || waits.contains(uid)
         });
-        if let Some(owner) = self.s.owners.get_mut(&id) {
+        if let Some(owner) = self.state.owners.get_mut(&id) {
             owner.name.clone_from(&fact.name);
             owner.wants = Wants::Replicas(fact.replicas);
             owner.unnamed = unnamed;
@@ -148,8 +185,8 @@ impl Draft<'_> {
         if !self.room_for(&uid, false) {
             return false;
         }
-        let left = self.s.departed.contains(&uid);
-        let member = self.s.members.entry(uid).or_default();
+        let left = self.state.departed.contains(&uid);
+        let member = self.state.members.entry(uid).or_default();
         if member.is(Flag::Enrolled) {
             // The rollout asks it again if its owner no longer names it.
             member.set(Flag::Asked, false);
@@ -168,27 +205,50 @@ impl Draft<'_> {
         true
     }
 
-    fn owner_gone(&mut self, uid: &str) {
-        let uid = Uid::new(uid);
-        let Some((id, owner)) = self.s.owners.iter_mut().find(|(_, owner)| owner.uid == uid) else {
+    /// Treats owners as gone that a full list lacks: they were deleted while no watcher ran, or dormer's store was restored
+    /// beside another cluster. A watcher that starts reports no deletion of a set that it never saw.
+    fn unlisted_owners_are_gone(&mut self) {
+        let Some(sets) = &self.state.sets else { return };
+        let known = |wants: Wants| matches!(wants, Wants::Replicas(_));
+        let owners = self.state.owners.values();
+        let gone = owners.filter(|it| known(it.wants) && !sets.contains(&it.uid));
+        let gone: Vec<Uid> = gone.map(|owner| owner.uid.clone()).collect();
+        for uid in gone {
+            self.owner_gone(&uid);
+            // If the set exists after all, its next fact counts as new.
+            self.push(Command::ForgetFact(ObjectRef {
+                cluster: String::new(),
+                kind: "MachineSet".to_owned(),
+                uid: uid.to_string(),
+            }));
+        }
+    }
+
+    fn owner_gone(&mut self, uid: &Uid) {
+        let Some((id, owner)) = self
+            .state
+            .owners
+            .iter_mut()
+            .find(|(_, owner)| owner.uid == *uid)
+        else {
             return;
         };
         let id = *id;
         owner.wants = Wants::Gone;
         owner.unnamed = 0;
         (owner.has, owner.ready, owner.available) = (None, None, None);
-        self.s
+        self.state
             .members
             .retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
     }
 
     /// Begins the enrolment. Only a run that has never known its whole pool waits for a list.
     fn listed(&mut self, with_node: &[String]) {
-        if self.s.enrolment == Enrolment::Complete {
+        if self.state.enrolment == Enrolment::Complete {
             return;
         }
-        self.s.enrolment = Enrolment::Listed;
-        for member in self.s.members.values_mut() {
+        self.state.enrolment = Enrolment::Listed;
+        for member in self.state.members.values_mut() {
             member.set(Flag::Awaited, false);
         }
         for text in with_node {
@@ -197,7 +257,7 @@ impl Draft<'_> {
                 self.turn_away(uid);
                 continue;
             }
-            let member = self.s.members.entry(uid).or_default();
+            let member = self.state.members.entry(uid).or_default();
             // One that was seen without a Node before is not adopted yet.
             let said =
                 member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
@@ -205,7 +265,7 @@ impl Draft<'_> {
             member.set(Flag::Awaited, !(said || over));
         }
         let known = [Flag::Listed, Flag::Enrolled, Flag::Awaited, Flag::Left];
-        self.s
+        self.state
             .members
             .retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
     }
@@ -220,10 +280,17 @@ fn source(pool: &PoolSettings, neighbour: &OtherOperator) -> Option<Source> {
         overridden_by: pool.overridden_by.clone(),
         override_ended: pool.override_ended,
         generation: pool.generation,
+        edited: pool.edited.clone(),
         refused: pool.refused.clone(),
         waits: pool.waits.clone(),
         waits_cure: pool.waits_cure.clone(),
         neighbour: neighbour.runs().map(str::to_owned),
     };
     (source != Source::default()).then_some(source)
+}
+
+/// Numbers of a version, by which versions are in order.
+fn numbers(version: &str) -> Vec<u64> {
+    let parts = version.split(|c: char| !c.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
 }

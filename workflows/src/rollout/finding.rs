@@ -46,20 +46,20 @@ impl Draft<'_> {
             message: short(trouble.message.clone()),
             shown_key: None,
         };
-        let known = self.s.troubles.iter().zip(1_u8..);
+        let known = self.state.troubles.iter().zip(1_u8..);
         let known = known.filter(|(known, _)| known.code == told.code);
         if let Some(number) = known.map(|(_, number)| number).next() {
             return number;
         }
-        let count = u8::try_from(self.s.troubles.len()).unwrap_or(TROUBLES_MAX);
-        let members = &self.s.members;
+        let count = u8::try_from(self.state.troubles.len()).unwrap_or(TROUBLES_MAX);
+        let members = &self.state.members;
         let over = |number: &u8| members.values().all(|m| m.finding_number() != *number);
         if let Some(number) = (1..=count).find(over) {
-            self.s.troubles[usize::from(number) - 1] = told;
+            self.state.troubles[usize::from(number) - 1] = told;
             return number;
         }
         if count < TROUBLES_MAX {
-            self.s.troubles.push(told);
+            self.state.troubles.push(told);
             return count + 1;
         }
         TROUBLES_MAX

@@ -29,7 +29,8 @@ impl State {
         queue.into_iter().map(|(_, uid)| uid).collect()
     }
 
-    /// Failures that stop the rollout: failed holders, and the candidates of a slot or gap if all of them failed.
+    /// Failures that stop the rollout: failed holders, and the candidates of a slot or gap if all of them failed. A
+    /// finalizer may keep the holder's Machine for hours, while its replacement fails already.
     #[must_use]
     pub fn failures(&self) -> Vec<&Uid> {
         let holders = self
@@ -40,7 +41,7 @@ impl State {
         let holders =
             holders.filter(|uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed)));
         let mut failures: Vec<&Uid> = holders.collect();
-        for vacancy in &self.vacancies() {
+        for vacancy in &self.expected_vacancies() {
             let uids: Vec<Uid> = self
                 .candidates(vacancy)
                 .map(|(uid, _)| uid.clone())
@@ -71,22 +72,30 @@ impl State {
     }
 
     /// Whether another client keeps its Node cordoned. A change that began under dormer's own token is finished anyway.
-    pub(super) fn kept_by_a_person(&self, m: &Member) -> bool {
-        m.is(Flag::Cordoned) && !m.is(Flag::Open)
+    pub(super) fn kept_by_a_person(&self, member: &Member) -> bool {
+        member.is(Flag::Cordoned) && !member.is(Flag::Open)
     }
 
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
-        let stopped = self.paused() || self.unsettled().is_some();
+        let stopped = self.paused() || self.rollback_not_in_settings().is_some();
         if stopped || self.enrolment != Enrolment::Complete {
             return None;
         }
         // While another operation changes the cluster, only machines that do not serve are repaired, as over the limit.
-        let over = self.unavailable() >= limit || self.waits_for_cluster().is_some();
+        let changes = self.waits_for_cluster().is_some();
+        let over = self.unavailable() >= limit || changes;
+        // One that is unavailable itself takes no further machine out of service. A person asks for its removal or replacement.
+        let alone = |member: &Member| {
+            let asked =
+                member.is(Flag::RequestedByPerson) && member.unavailable() && !member.repairable();
+            asked && !changes && self.unavailable() <= limit
+        };
         // A machine that never served ends the vacancy for which a slot waits, so that slot does not stand in its way.
-        let repairs = |m: &Member| {
-            let counts = |slot: &&Slot| slot.over_limit && (m.is(Flag::HadNode) || !slot.vacant);
+        let repairs = |member: &Member| {
+            let counts =
+                |slot: &&Slot| slot.over_limit && (member.is(Flag::HadNode) || !slot.vacant);
             self.slots.iter().filter(counts).count()
         };
         let most = self.settings.and_then(|settings| settings.max_repairs);
@@ -94,15 +103,15 @@ impl State {
         let failures = self.failures();
         let finding = self.finding().is_some();
         let carried = self.carriers().next().is_some();
-        let may = |uid: &Uid, m: &Member| {
-            let first = !carried || m.is(Flag::Open);
+        let may = |uid: &Uid, member: &Member| {
+            let first = !carried || member.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
             // A person who requests this machine overrides the finding.
-            let held = finding && !m.is(Flag::RequestedByPerson);
+            let held = finding && !member.is(Flag::RequestedByPerson);
             // An upgrade that has begun is finished: dormer has already taken its node out of service.
-            let repaired = m.is(Flag::Open) || (m.repairable() && repairs(m) < most);
-            let room = !over || repaired;
-            first && self.may_go(uid) && !halted && !held && room && !self.kept_by_a_person(m)
+            let repaired = member.is(Flag::Open) || (member.repairable() && repairs(member) < most);
+            let room = !over || repaired || alone(member);
+            first && self.may_go(uid) && !halted && !held && room && !self.kept_by_a_person(member)
         };
         if self.slots.iter().any(|slot| slot.first) {
             return None;
@@ -111,22 +120,22 @@ impl State {
             .queue()
             .into_iter()
             .find(|uid| may(uid, &self.members[*uid]))?;
-        Some((next.clone(), over))
+        Some((next.clone(), over && !alone(&self.members[next])))
     }
 }
 
 /// Order of the queue: upgrades that have begun, then nodes that have not served for long, then the time of the
 /// request. Returning a lease over the limit gives no precedence. Otherwise a host that does not answer would delay all
 /// others.
-fn rank(m: &Member) -> Rank {
-    (!m.is(Flag::Open), !m.repairable(), m.wants)
+fn rank(member: &Member) -> Rank {
+    (!member.is(Flag::Open), !member.repairable(), member.wants)
 }
 
 impl Draft<'_> {
     /// Grants all leases that are allowed now.
     pub(super) fn grant(&mut self) {
         for _ in 0..GRANTS_MAX {
-            let Some((uid, over_limit)) = self.s.next_grant() else {
+            let Some((uid, over_limit)) = self.state.next_grant() else {
                 return;
             };
             self.grant_to(&uid, over_limit);
@@ -134,9 +143,9 @@ impl Draft<'_> {
     }
 
     fn grant_to(&mut self, uid: &Uid, over_limit: bool) {
-        self.s.token = self.s.token.next();
-        let token = self.s.token;
-        let Some(member) = self.s.members.get_mut(uid) else {
+        self.state.token = self.state.token.next();
+        let token = self.state.token;
+        let Some(member) = self.state.members.get_mut(uid) else {
             return;
         };
         member.wants = 0;
@@ -147,7 +156,7 @@ impl Draft<'_> {
             first,
             ..self.slot(uid, token, owner)
         };
-        self.s.slots.push(slot);
+        self.state.slots.push(slot);
         self.send(uid, machine::Signal::Granted { token, over_limit });
     }
 }

@@ -24,7 +24,7 @@ impl Draft<'_> {
         match (signal, member) {
             (Signal::Pause, _) => self.pause(from),
             // Who ends a pause has not said anything about the machines that are missing.
-            (Signal::Resume, _) => match self.s.pause.take() {
+            (Signal::Resume, _) => match self.state.pause.take() {
                 Some(_) => {}
                 None => self.accept_fewer(),
             },
@@ -57,7 +57,7 @@ impl Draft<'_> {
                 // The Machine was deleted even if it held the lease: a live run returns the lease first.
                 let missing = owner.filter(|_| gap || token.is_some());
                 self.left(&uid, missing.as_deref(), stays, deleted);
-                if let Some(member) = self.s.members.get_mut(&uid) {
+                if let Some(member) = self.state.members.get_mut(&uid) {
                     member.set(Flag::NeverServed, stays && never_served);
                 }
             }
@@ -71,7 +71,7 @@ impl Draft<'_> {
             Sender::Run(run) => (run.to_string(), String::new()),
             Sender::Person { who, why } => (who, why),
         };
-        self.s.pause = Some(Pause {
+        self.state.pause = Some(Pause {
             who: short(who),
             why: short(why),
             at: self.now.at,
@@ -81,7 +81,7 @@ impl Draft<'_> {
     /// Rolls back one step: a worker writes the payload that overrides the spec's into the pool's status, where
     /// everybody reads it. dormer does not write the spec.
     fn roll_back(&mut self, by: &Sender, to: String) {
-        let wanted = self.s.payload.clone().unwrap_or_default();
+        let wanted = self.state.payload.clone().unwrap_or_default();
         let from = wanted.payload.clone();
         let by = requester(by);
         let at = self.now.at;
@@ -89,7 +89,7 @@ impl Draft<'_> {
             Ok(()) => RollbackStep::Writing,
             Err(why) => RollbackStep::Refused(why),
         };
-        let source = self.s.source.as_ref();
+        let source = self.state.source.as_ref();
         let rollback = Rollback {
             from,
             to: short(to),
@@ -101,18 +101,18 @@ impl Draft<'_> {
         match rollback.step {
             RollbackStep::Writing => self.write_rollback(rollback),
             // A refused request changes nothing of the rollback that is in force, being written or being ended.
-            RollbackStep::Refused(_) if self.s.rollback.as_ref().is_some_and(stands) => {}
+            RollbackStep::Refused(_) if self.state.rollback.as_ref().is_some_and(stands) => {}
             RollbackStep::Written
             | RollbackStep::Refused(_)
             | RollbackStep::Ending(_)
             | RollbackStep::Ended(_)
-            | RollbackStep::NotEnded(_) => self.s.rollback = Some(rollback),
+            | RollbackStep::NotEnded(_) => self.state.rollback = Some(rollback),
         }
     }
 
     /// Goes forward again: a worker takes the rollback out of the pool's status, and the spec's payload applies.
     fn end_rollback(&mut self, by: &Sender) {
-        let Some(rollback) = self.s.rollback_in_force(self.now.at) else {
+        let Some(rollback) = self.state.rollback_in_force(self.now.at) else {
             return;
         };
         let Some(written) = rollback.instead.clone() else {
@@ -120,7 +120,7 @@ impl Draft<'_> {
         };
         let by = requester(by);
         self.take_override(&written, by.clone());
-        self.s.rollback = Some(Rollback {
+        self.state.rollback = Some(Rollback {
             step: RollbackStep::Ending(by),
             ..rollback
         });
@@ -135,7 +135,7 @@ impl Draft<'_> {
             by: rollback.by.clone(),
             instead: rollback.instead.clone(),
         });
-        self.s.rollback = Some(Rollback {
+        self.state.rollback = Some(Rollback {
             step: RollbackStep::Writing,
             ..rollback
         });
@@ -176,7 +176,7 @@ impl Draft<'_> {
             let Some(failure) = failure else {
                 return;
             };
-            let source = self.s.source.as_mut();
+            let source = self.state.source.as_mut();
             if let Some(source) = source.filter(|it| it.spec_payload == *instead) {
                 // The next settings request it again.
                 source.override_ended &= failure.retry;
@@ -188,7 +188,7 @@ impl Draft<'_> {
             return;
         }
         let written = |it: &&mut Rollback| it.to == *payload && it.step == RollbackStep::Writing;
-        if let Some(rollback) = self.s.rollback.as_mut().filter(written) {
+        if let Some(rollback) = self.state.rollback.as_mut().filter(written) {
             rollback.step = match failure {
                 None => RollbackStep::Written,
                 Some(failure) => RollbackStep::Refused(failure.message),
@@ -198,10 +198,10 @@ impl Draft<'_> {
 
     /// Handles the result of the task that ends a rollback as `by` requested.
     fn rollback_ended(&mut self, by: &str, failure: Option<Failure>) {
-        let source = self.s.source.as_ref();
+        let source = self.state.source.as_ref();
         let shown = source.is_some_and(|it| it.overridden_by.is_some());
         let ending = |it: &mut Rollback| it.step == RollbackStep::Ending(by.to_owned());
-        let Some(rollback) = self.s.rollback.take_if(ending) else {
+        let Some(rollback) = self.state.rollback.take_if(ending) else {
             return;
         };
         let step = match failure {
@@ -209,7 +209,7 @@ impl Draft<'_> {
             None => RollbackStep::Ended(by.to_owned()),
             Some(failure) => RollbackStep::NotEnded(failure.message),
         };
-        self.s.rollback = Some(Rollback { step, ..rollback });
+        self.state.rollback = Some(Rollback { step, ..rollback });
     }
 
     /// Applies a member's report; `false`: there is no room for it.
@@ -220,19 +220,24 @@ impl Draft<'_> {
         }
         let tick = self.tick();
         // It left and is back (its Machine was ignored for a while): its reports count again from now on.
-        self.s.departed.retain(|departed| *departed != uid);
-        self.s.turned_away.retain(|turned| *turned != uid);
+        self.state.departed.retain(|departed| *departed != uid);
+        self.state.turned_away.retain(|turned| *turned != uid);
         if let Some(mark) = report.token {
             // New tokens are greater than every token on any object.
-            self.s.token = self.s.token.max(mark.token);
+            self.state.token = self.state.token.max(mark.token);
         }
         let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
         let trouble = self.finding_number(report.not_compared.as_ref());
         if !report.deleting {
             // It exists: a grant that found no run was mistaken for its end.
-            self.s.gaps.retain(|gap| gap.uid != uid);
+            self.state.gaps.retain(|gap| gap.uid != uid);
         }
-        let member = self.s.members.entry(uid.clone()).or_default();
+        // Who owns the Machine of a holder now replaces it.
+        let mut slots = self.state.slots.iter_mut();
+        if let Some(slot) = slots.find(|slot| slot.uid == uid && !slot.vacant && owner != 0) {
+            slot.owner = owner;
+        }
+        let member = self.state.members.entry(uid.clone()).or_default();
         member.owner = owner;
         member.update(report, tick);
         member.set_trouble(trouble);
@@ -243,7 +248,7 @@ impl Draft<'_> {
 
     /// The report without a token that no rollout can have granted: with that, the tokens would be used up.
     fn believed(&self, report: &MemberReport) -> MemberReport {
-        let known = self.s.token;
+        let known = self.state.token;
         let token = report.token.filter(|mark| mark.token.is_plausible(known));
         MemberReport {
             token,
@@ -255,13 +260,13 @@ impl Draft<'_> {
     /// the replacement.
     pub(super) fn deletion_known(&mut self, uid: &Uid, deleted: Option<Timestamp>) {
         let tick = self.tick();
-        if let Some(slot) = self.s.slots.iter_mut().find(|slot| slot.uid == *uid) {
+        if let Some(slot) = self.state.slots.iter_mut().find(|slot| slot.uid == *uid) {
             return learn(slot.loss.get_or_insert(Loss::at(tick, deleted)), deleted);
         }
-        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+        if let Some(gap) = self.state.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             return learn(&mut gap.loss, deleted);
         }
-        let Some(member) = self.s.members.get(uid) else {
+        let Some(member) = self.state.members.get(uid) else {
             return;
         };
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
@@ -272,13 +277,13 @@ impl Draft<'_> {
 
     fn requested(&mut self, uid: Uid, report: &MemberReport) {
         self.enrol(uid.clone(), report);
-        let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
+        let granted = self.state.slot_of(&uid).filter(|slot| !slot.vacant);
         if let Some((token, over_limit)) = granted.map(|slot| (slot.token, slot.over_limit)) {
             // It requests the lease that it holds: the grant is repeated, which the holder ignores.
             return self.send(&uid, machine::Signal::Granted { token, over_limit });
         }
         let tick = self.tick();
-        if let Some(member) = self.s.members.get_mut(&uid)
+        if let Some(member) = self.state.members.get_mut(&uid)
             && member.wants == 0
             && !member.leaves()
         {
@@ -287,7 +292,7 @@ impl Draft<'_> {
     }
 
     fn withdrawn(&mut self, uid: &Uid) {
-        match self.s.members.get_mut(uid) {
+        match self.state.members.get_mut(uid) {
             Some(member) => member.wants = 0,
             None => self.send(uid, machine::Signal::Enrol),
         }
@@ -301,15 +306,15 @@ impl Draft<'_> {
         deleted: Option<Timestamp>,
     ) {
         // New tokens are greater than every token ever held, even unknown ones.
-        self.s.token = self.s.token.max(token);
+        self.state.token = self.state.token.max(token);
         let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
-        let Some(at) = self.s.slots.iter().position(held) else {
+        let Some(at) = self.state.slots.iter().position(held) else {
             return self.released_unknown(uid, token, replaced, deleted);
         };
         if replaced {
             return self.vacate(at, deleted);
         }
-        let slot = self.s.slots.remove(at);
+        let slot = self.state.slots.remove(at);
         if let Some(loss) = slot.loss {
             self.deletion_known(uid, loss.deleted);
         }
@@ -323,12 +328,12 @@ impl Draft<'_> {
         replaced: bool,
         deleted: Option<Timestamp>,
     ) {
-        if replaced && !self.s.departed.contains(uid) {
-            let owner = self.s.members.get(uid).map_or(0, |member| member.owner);
-            self.s.gaps.retain(|gap| gap.uid != *uid);
-            self.s.slots.push(self.slot(uid, token, owner));
-            self.vacate(self.s.slots.len() - 1, deleted);
-        } else if !replaced && !self.s.members.contains_key(uid) {
+        if replaced && !self.state.departed.contains(uid) {
+            let owner = self.state.members.get(uid).map_or(0, |member| member.owner);
+            self.state.gaps.retain(|gap| gap.uid != *uid);
+            self.state.slots.push(self.slot(uid, token, owner));
+            self.vacate(self.state.slots.len() - 1, deleted);
+        } else if !replaced && !self.state.members.contains_key(uid) {
             self.send(uid, machine::Signal::Enrol);
         }
     }
@@ -336,7 +341,7 @@ impl Draft<'_> {
     /// Marks the holder of a slot as gone: from now on a replacement ends the slot.
     fn vacate(&mut self, at: usize, deleted: Option<Timestamp>) {
         let tick = self.tick();
-        let slot = &mut self.s.slots[at];
+        let slot = &mut self.state.slots[at];
         slot.vacant = true;
         learn(slot.loss.get_or_insert(Loss::at(tick, deleted)), deleted);
         let uid = slot.uid.clone();
@@ -347,29 +352,29 @@ impl Draft<'_> {
     fn left(&mut self, uid: &Uid, missing: Option<&str>, stays: bool, deleted: Option<Timestamp>) {
         let owner = missing.map(|owner| self.owner(owner));
         let held = self
-            .s
+            .state
             .slots
             .iter()
             .position(|slot| slot.uid == *uid && !slot.vacant);
-        let known = self.s.members.get(uid);
+        let known = self.state.members.get(uid);
         // A run that a person closes while its Machine is being deleted also leaves a gap.
         let going = known.filter(|m| m.leaves() && m.is(Flag::HadNode) && m.owner != 0);
         let owner = owner.or(going.map(|m| m.owner));
-        let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.s.departed.contains(uid);
+        let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.state.departed.contains(uid);
         match (held, owner) {
             // It left with the lease.
             (Some(at), Some(owner)) => {
-                self.s.slots[at].owner = owner;
+                self.state.slots[at].owner = owner;
                 self.vacate(at, deleted);
             }
             // The grant never reached it.
-            (Some(at), None) => drop(self.s.slots.remove(at)),
+            (Some(at), None) => drop(self.state.slots.remove(at)),
             (None, Some(owner)) if owner != 0 && !over => self.open_gap(uid, owner, deleted),
             // Its refusal of a grant was mistaken for its end: it only left.
-            (None, None) => self.s.gaps.retain(|gap| gap.uid != *uid),
+            (None, None) => self.state.gaps.retain(|gap| gap.uid != *uid),
             (None, Some(_)) => {}
         }
-        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+        if let Some(gap) = self.state.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             learn(&mut gap.loss, deleted);
         }
         self.depart(uid, !stays || owner.is_some());
@@ -377,13 +382,13 @@ impl Draft<'_> {
 
     /// Opens the gap that the deletion of `uid` leaves, unless it is open already.
     pub(super) fn open_gap(&mut self, uid: &Uid, owner: u16, deleted: Option<Timestamp>) {
-        if self.s.gaps.iter().any(|gap| gap.uid == *uid) {
+        if self.state.gaps.iter().any(|gap| gap.uid == *uid) {
             return;
         }
         let loss = Loss::at(self.tick(), deleted);
         let seq = self.now.seq;
         let at = self.now.at;
-        self.s.gaps.push(Gap {
+        self.state.gaps.push(Gap {
             uid: uid.clone(),
             owner,
             seq,
@@ -398,13 +403,13 @@ impl Draft<'_> {
         match signal {
             machine::Signal::Granted { token, .. } => {
                 let held = |slot: &Slot| slot.token == *token && slot.uid == uid && !slot.vacant;
-                if self.s.slots.iter().any(held) {
+                if self.state.slots.iter().any(held) {
                     self.closed(&uid);
                 }
             }
             machine::Signal::Enrol if why == Refusal::Closed => self.closed(&uid),
             machine::Signal::Enrol => {
-                if let Some(member) = self.s.members.get_mut(&uid) {
+                if let Some(member) = self.state.members.get_mut(&uid) {
                     // It starts when the watcher reports the Machine, and enrols then.
                     member.set(Flag::Asking, false);
                 }
@@ -429,12 +434,12 @@ impl Draft<'_> {
     /// leaves.
     fn closed(&mut self, uid: &Uid) {
         let held = self
-            .s
+            .state
             .slots
             .iter()
             .position(|slot| slot.uid == *uid && !slot.vacant);
-        let slot = held.map(|at| self.s.slots.remove(at));
-        let member = self.s.members.get(uid).cloned().unwrap_or_default();
+        let slot = held.map(|at| self.state.slots.remove(at));
+        let member = self.state.members.get(uid).cloned().unwrap_or_default();
         // A former member will still report how it left.
         self.leave(uid, member.is(Flag::Enrolled));
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {

@@ -7,7 +7,7 @@ use super::{
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     phase::RolloutState,
-    pool::{MaxUnavailable, Terms},
+    pool::{MaxUnavailable, PoolEdit, Terms},
     rollout::NotCompared,
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ pub const OWNERS_MAX: usize = 1_024;
 pub const DEPARTED_MAX: usize = 256;
 /// Most machines over the limit that are remembered by name. Further ones are counted once, without a name.
 pub const TURNED_AWAY_MAX: usize = 16;
+/// Most versions of payloads whose build is remembered. The oldest versions are forgotten.
+pub const BUILDS_MAX: usize = 64;
 /// Longest reason or name kept of a person's pause, in bytes.
 pub const WHY_BYTES_MAX: usize = 256;
 
@@ -52,6 +54,9 @@ pub struct State {
     /// Desired payload of the pool, and its terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<TargetPayload>,
+    /// Builds of payloads (SHA-256 of the manifest), by version: the first that was known; at most [`BUILDS_MAX`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub builds: BTreeMap<String, String>,
     /// Origin of the settings; `None`: the watcher does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
@@ -107,6 +112,9 @@ pub struct Source {
     /// Generation of the last spec that was read; 0: none was.
     #[serde(default)]
     pub generation: u64,
+    /// Last edit of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<PoolEdit>,
     /// Why that spec is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -363,8 +371,8 @@ impl State {
             .map(|slot| &slot.uid)
             .chain(self.gaps.iter().map(|gap| &gap.uid))
             .collect();
-        let serves = |uid: &Uid, m: &Member| {
-            m.is(Flag::Enrolled) && m.is(Flag::HadNode) && !missing.contains(&uid)
+        let serves = |uid: &Uid, member: &Member| {
+            member.is(Flag::Enrolled) && member.is(Flag::HadNode) && !missing.contains(&uid)
         };
         let members = self.members.iter().filter(|(uid, m)| serves(uid, m));
         members.count() + missing.len()
@@ -413,7 +421,7 @@ impl State {
     /// Rollback, or end of one, that the pool's settings do not show yet. Until then no lease is granted for the payload
     /// that is being left.
     #[must_use]
-    pub fn unsettled(&self) -> Option<String> {
+    pub fn rollback_not_in_settings(&self) -> Option<String> {
         let rollback = self.rollback.as_ref().filter(|it| it.instead.is_some())?;
         let to = &rollback.to;
         match rollback.step {

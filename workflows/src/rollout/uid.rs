@@ -57,6 +57,7 @@ impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
+            // Digit by digit, since the states do not use `dormer-profile`, and the dashes come between.
             Self::Uuid(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
                 let dash = if matches!(at, 4 | 6 | 8 | 10) {
                     "-"

@@ -41,7 +41,12 @@ impl From<&Gap> for Vacancy {
 
 impl Vacancy {
     fn of(slot: &Slot) -> Option<Self> {
-        let loss = slot.loss.filter(|_| slot.vacant)?;
+        Self::expected(slot).filter(|_| slot.vacant)
+    }
+
+    /// Also of a slot whose Machine is being deleted and not gone yet: its replacement may come before that.
+    fn expected(slot: &Slot) -> Option<Self> {
+        let loss = slot.loss?;
         Some(Self {
             uid: slot.uid.clone(),
             owner: slot.owner,
@@ -50,16 +55,16 @@ impl Vacancy {
         })
     }
 
-    /// Whether `m` may be the replacement. A machine that served or was created before the deletion may not. Time stamps
-    /// have whole seconds and come from API servers whose clocks differ, so [`SKEW_MS`] is tolerated.
-    fn fits(&self, uid: &Uid, m: &Member) -> bool {
-        let unserved_before = m.served == 0 || m.served > self.loss.tick;
+    /// Whether `member` may be the replacement. A machine that served or was created before the deletion may not. Time
+    /// stamps have whole seconds and come from API servers whose clocks differ, so [`SKEW_MS`] is tolerated.
+    fn fits(&self, uid: &Uid, member: &Member) -> bool {
+        let unserved_before = member.served == 0 || member.served > self.loss.tick;
         let created_after = self
             .loss
             .deleted
-            .is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
-        let same_owner = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
-        let eligible = !m.is(Flag::Claimed) && !m.is(Flag::Left) && !m.leaves();
+            .is_none_or(|at| member.created.plus_ms(SKEW_MS) >= at);
+        let same_owner = self.owner != 0 && member.owner == self.owner && *uid != self.uid;
+        let eligible = !member.is(Flag::Claimed) && !member.is(Flag::Left) && !member.leaves();
         same_owner && unserved_before && created_after && eligible
     }
 }
@@ -68,6 +73,12 @@ impl State {
     /// Slots and gaps that wait for a replacement.
     pub(super) fn vacancies(&self) -> Vec<Vacancy> {
         let slots = self.slots.iter().filter_map(Vacancy::of);
+        slots.chain(self.gaps.iter().map(Vacancy::from)).collect()
+    }
+
+    /// [`State::vacancies`], and those that begin once a Machine that is being deleted is gone.
+    pub(super) fn expected_vacancies(&self) -> Vec<Vacancy> {
+        let slots = self.slots.iter().filter_map(Vacancy::expected);
         slots.chain(self.gaps.iter().map(Vacancy::from)).collect()
     }
 
@@ -84,7 +95,8 @@ impl State {
         &'a self,
         vacancy: &'a Vacancy,
     ) -> impl Iterator<Item = &'a Uid> {
-        let ours = move |m: &Member| m.owner == vacancy.owner && m.is(Flag::NeverServed);
+        let ours =
+            move |member: &Member| member.owner == vacancy.owner && member.is(Flag::NeverServed);
         let ignored = self.members.iter().filter(move |(_, m)| ours(m));
         ignored.map(|(uid, _)| uid)
     }
@@ -108,9 +120,12 @@ impl State {
                     .iter()
                     .any(|slot| slot.vacant && slot.uid == *uid)
         };
-        let stays = |uid: &Uid, m: &Member| {
-            let not_counted = m.leaves() || m.is(Flag::NeverServed);
-            m.owner == vacancy.owner && m.is(Flag::Listed) && !not_counted && !missing(uid)
+        let stays = |uid: &Uid, member: &Member| {
+            let not_counted = member.leaves() || member.is(Flag::NeverServed);
+            member.owner == vacancy.owner
+                && member.is(Flag::Listed)
+                && !not_counted
+                && !missing(uid)
         };
         let live = self.members.iter().filter(|(uid, m)| stays(uid, m)).count();
         // A Machine for which there was no room may be the candidate: then the vacancy waits for it.
@@ -160,12 +175,12 @@ impl Draft<'_> {
             slots,
             gaps,
             ..
-        } = &self.s;
-        let news = |uid: &Uid, m: &Member| {
-            let opens = m.is(Flag::HadNode) && m.owner != 0 && !m.is(Flag::GapEnded);
+        } = &self.state;
+        let news = |uid: &Uid, member: &Member| {
+            let opens = member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded);
             let gap = gaps.iter().any(|gap| gap.uid == *uid);
             let slot = slots.iter().find(|slot| slot.uid == *uid);
-            m.leaves() && slot.map_or(opens && !gap, |slot| slot.loss.is_none())
+            member.leaves() && slot.map_or(opens && !gap, |slot| slot.loss.is_none())
         };
         let due = members.iter().filter(|(uid, m)| news(uid, m));
         let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
@@ -181,10 +196,10 @@ impl Draft<'_> {
             slots,
             gaps,
             ..
-        } = &mut self.s;
+        } = &mut self.state;
         let lost = |of: &Uid| {
             let mut candidates = before.iter().filter(|it| it.vacancy == *of);
-            let gone = |m: &Member| m.leaves() || m.is(Flag::Left);
+            let gone = |member: &Member| member.leaves() || member.is(Flag::Left);
             candidates.any(|it| members.get(&it.candidate).is_none_or(gone))
         };
         let slots = slots.iter_mut().filter_map(|slot| {
@@ -199,16 +214,16 @@ impl Draft<'_> {
 
     /// Notes for each vacancy of an owner how many Machines it wanted, before it wants only `now`.
     pub(super) fn notice_fewer(&mut self, owner: u16, now: u32) {
-        let wants = self.s.owners.get(&owner).map(|owner| owner.wants);
+        let wants = self.state.owners.get(&owner).map(|owner| owner.wants);
         let Some(Wants::Replicas(before)) = wants else {
             return;
         };
         if before <= now {
             return;
         }
-        let slots = self.s.slots.iter_mut().filter(|it| it.owner == owner);
+        let slots = self.state.slots.iter_mut().filter(|it| it.owner == owner);
         let slots = slots.filter_map(|slot| slot.loss.as_mut());
-        let gaps = self.s.gaps.iter_mut().filter(|it| it.owner == owner);
+        let gaps = self.state.gaps.iter_mut().filter(|it| it.owner == owner);
         for loss in slots.chain(gaps.map(|gap| &mut gap.loss)) {
             loss.wanted.get_or_insert(before);
         }
@@ -217,11 +232,11 @@ impl Draft<'_> {
     /// A person says that the owners are to have as many Machines as they want now: no vacancy counts as [`State::eroded`].
     pub(super) fn accept_fewer(&mut self) {
         let slots = self
-            .s
+            .state
             .slots
             .iter_mut()
             .filter_map(|slot| slot.loss.as_mut());
-        let gaps = self.s.gaps.iter_mut().map(|gap| &mut gap.loss);
+        let gaps = self.state.gaps.iter_mut().map(|gap| &mut gap.loss);
         for loss in slots.chain(gaps) {
             loss.unserved = false;
         }
@@ -231,7 +246,7 @@ impl Draft<'_> {
     pub(super) fn end_vacancies(&mut self) {
         while let Some((vacancy, by)) = self.next_end() {
             if let Some(by) = &by
-                && let Some(member) = self.s.members.get_mut(by)
+                && let Some(member) = self.state.members.get_mut(by)
             {
                 member.set(Flag::Claimed, true);
             }
@@ -242,29 +257,29 @@ impl Draft<'_> {
     /// Next vacancy that ends, and its replacement: each replacement ends the youngest vacancy that it fits. Another
     /// candidate may be too old for that one, and still fit an older one.
     fn next_end(&self) -> Option<(Vacancy, Option<Uid>)> {
-        let mut vacancies = self.s.vacancies();
+        let mut vacancies = self.state.vacancies();
         vacancies.sort_by_key(|v| std::cmp::Reverse((v.loss.deleted, v.loss.tick)));
         let joined = |v: &Vacancy| {
-            let by = self.s.candidates(v).find(|(_, m)| m.is(Flag::Joined));
+            let by = self.state.candidates(v).find(|(_, m)| m.is(Flag::Joined));
             by.map(|(uid, _)| (v.clone(), Some(uid.clone())))
         };
         let none = |v: &&Vacancy| {
-            let no_candidate = self.s.candidates(v).next().is_none();
-            v.owner == 0 || (no_candidate && self.s.needs_no_more(v) && !self.s.eroded(v))
+            let no_candidate = self.state.candidates(v).next().is_none();
+            v.owner == 0 || (no_candidate && self.state.needs_no_more(v) && !self.state.eroded(v))
         };
         let replaced = vacancies.iter().find_map(joined);
         replaced.or_else(|| vacancies.iter().find(none).map(|v| (v.clone(), None)))
     }
 
     fn end(&mut self, vacancy: &Vacancy, by: Option<Uid>) {
-        let slots = self.s.slots.len();
-        self.s.slots.retain(|slot| slot.uid != vacancy.uid);
-        if self.s.slots.len() < slots {
+        let slots = self.state.slots.len();
+        self.state.slots.retain(|slot| slot.uid != vacancy.uid);
+        if self.state.slots.len() < slots {
             let by = by.map(|by| by.to_string());
             return self.send(&vacancy.uid, machine::Signal::Replaced { by });
         }
-        self.s.gaps.retain(|gap| gap.uid != vacancy.uid);
-        if let Some(member) = self.s.members.get_mut(&vacancy.uid) {
+        self.state.gaps.retain(|gap| gap.uid != vacancy.uid);
+        if let Some(member) = self.state.members.get_mut(&vacancy.uid) {
             member.set(Flag::GapEnded, true);
         }
     }
@@ -272,15 +287,15 @@ impl Draft<'_> {
     /// Treats owners as gone that had no fact for [`OWNER_CHECK_MS`] and are not in the last full list. Without such a
     /// list they stay unknown, and their vacancies keep waiting.
     pub(super) fn give_up_missing_owners(&mut self) {
-        let Some(sets) = &self.s.sets else { return };
+        let Some(sets) = &self.state.sets else { return };
         let at = self.now.at;
         let old = self
-            .s
+            .state
             .vacancies()
             .into_iter()
             .filter(|v| at.since_ms(v.since) >= OWNER_CHECK_MS);
         let owners: Vec<u16> = old.map(|v| v.owner).collect();
-        for (id, owner) in &mut self.s.owners {
+        for (id, owner) in &mut self.state.owners {
             let unknown = owner.wants == Wants::Unknown && owners.contains(id);
             if unknown && !sets.contains(&owner.uid) {
                 owner.wants = Wants::Gone;

@@ -11,7 +11,7 @@ use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     message::listed,
     phase::{RolloutState, Unavailable},
-    pool::Terms,
+    pool::{PoolEdit, Terms},
     rollout::NotCompared,
 };
 
@@ -61,6 +61,8 @@ pub struct View {
     pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
     pub generation: u64,
+    /// Last edit of that spec.
+    pub edited: Option<PoolEdit>,
     /// Why that spec is refused.
     pub refused: Option<String>,
     /// Payload of the spec that a rollback overrides, and the person who requested the rollback.
@@ -116,6 +118,8 @@ pub struct SlotView {
     pub vacant: bool,
     /// Condition that the slot waits for after its holder's Machine is gone. `None`: the holder is being changed.
     pub waits_for: Option<String>,
+    /// Names of the machines that may end that wait.
+    pub candidates: Vec<String>,
 }
 
 /// A MachineSet in numbers.
@@ -185,6 +189,10 @@ impl State {
             waits_cure: self.waits_cure().map(str::to_owned),
             neighbour: self.neighbour().is_some(),
             generation: self.source.as_ref().map_or(0, |source| source.generation),
+            edited: self
+                .source
+                .as_ref()
+                .and_then(|source| source.edited.clone()),
             refused: self
                 .source
                 .as_ref()
@@ -213,9 +221,13 @@ impl State {
         let gaps = self.gaps.iter().map(|gap| (&gap.uid, Unavailable::Gap));
         let mut away: Vec<(&Uid, Unavailable)> = slots.chain(gaps).collect();
         let counted = away.len();
-        for (uid, m) in self.members.iter().filter(|(_, m)| m.unavailable()) {
+        for (uid, member) in self
+            .members
+            .iter()
+            .filter(|(_, member)| member.unavailable())
+        {
             if away[..counted].iter().all(|(counted, _)| *counted != uid) {
-                away.push((uid, why(m)));
+                away.push((uid, why(member)));
             }
         }
         away.into_iter()
@@ -241,6 +253,14 @@ impl State {
     fn waits_cure(&self) -> Option<&str> {
         let alone = self.held().is_none() && self.paused_by().is_none();
         alone.then(|| self.source.as_ref()?.waits_cure.as_deref())?
+    }
+
+    /// Whether the next grant waits for the end of a pause, and for nothing before that.
+    #[must_use]
+    pub fn waits_for_resume(&self) -> bool {
+        let known = self.settings.is_some() && matches!(self.enrolment, Enrolment::Complete);
+        let paused = self.held().is_none() && self.paused_by().is_some();
+        known && paused && !self.queue().is_empty()
     }
 
     fn paused_by(&self) -> Option<String> {
@@ -284,7 +304,7 @@ fn rollback(it: &Rollback) -> String {
             format!("being taken out of the pool's status, requested by {by}")
         }
         RollbackStep::Ended(by) => {
-            format!("its end is requested by {by}, and the pool's settings do not show it yet")
+            format!("{by} requested its end, and the pool's settings do not show that yet")
         }
         RollbackStep::NotEnded(why) => format!("in force, because its end failed: {why}"),
     };
@@ -294,14 +314,14 @@ fn rollback(it: &Rollback) -> String {
     )
 }
 
-fn why(m: &Member) -> Unavailable {
-    if m.is(Flag::Open) {
+fn why(member: &Member) -> Unavailable {
+    if member.is(Flag::Open) {
         Unavailable::OpenToken
-    } else if m.is(Flag::Failed) {
+    } else if member.is(Flag::Failed) {
         Unavailable::Failed
-    } else if m.leaves() {
+    } else if member.leaves() {
         Unavailable::Deleting
-    } else if m.is(Flag::Cordoned) {
+    } else if member.is(Flag::Cordoned) {
         Unavailable::Cordoned
     } else {
         Unavailable::Down
@@ -339,8 +359,16 @@ impl NamedState<'_> {
                 waits_for: vacant(&slot.uid)
                     .filter(|_| slot.vacant)
                     .map(|v| self.vacancy(v)),
+                candidates: vacant(&slot.uid)
+                    .filter(|_| slot.vacant)
+                    .map_or_else(Vec::new, |v| self.candidates(v)),
             })
             .collect()
+    }
+
+    fn candidates(&self, vacancy: &Vacancy) -> Vec<String> {
+        let candidates = self.state.candidates(vacancy);
+        candidates.map(|(uid, _)| self.name(uid)).collect()
     }
 
     fn gaps(&self) -> Vec<GapView> {
@@ -372,14 +400,14 @@ impl NamedState<'_> {
             (false, _) if failed => format!("{names}, failed: retry it, or delete its Machine"),
             (false, _) => format!("{names} to be Joined"),
             (true, Some(owner)) if owner.wants == Wants::Unknown => {
-                "the MachineSet that owns it to be seen".to_owned()
+                "the first report about its MachineSet".to_owned()
             }
             (true, Some(_)) if !ignored.is_empty() => format!(
-                "{ignored} to serve, which is labelled to be ignored: remove the label, or delete its Machine"
+                "{ignored}, whose Machine has the label ignore=true: remove the label, or delete the Machine"
             ),
             (true, Some(owner)) if self.state.eroded(vacancy) => format!(
-                "{} to want {} Machines again: it wants {} since a replacement was deleted before it served, as the \
-                 cluster autoscaler does; raise the number, or resume the rollout if fewer are wanted",
+                "{} to have {} replicas again: it has {} since a replacement was deleted before it served, as the cluster \
+                 autoscaler does. Scale it up, or resume the rollout if fewer are wanted",
                 owner.name,
                 vacancy.loss.wanted.unwrap_or_default(),
                 match owner.wants {
@@ -388,7 +416,8 @@ impl NamedState<'_> {
                 }
             ),
             (true, Some(owner)) => format!("{} to create a Machine", owner.name),
-            (true, None) => "nothing".to_owned(),
+            // It ends with the next step (`needs_no_more`).
+            (true, None) => "the end of this wait: its MachineSet is not known".to_owned(),
         }
     }
 
@@ -411,15 +440,15 @@ impl NamedState<'_> {
         let others = failures.iter().filter(|uid| !holds(uid)).copied();
         let holders = self.names(holders);
         let others = self.names(others);
-        let parts = [
+        let kinds = [
             (holders, "holding the lease"),
             (others, "replacing a Machine that is gone"),
         ];
-        let parts = parts.into_iter().filter(|(names, _)| !names.is_empty());
-        let parts: Vec<_> = parts
+        let failed = kinds.into_iter().filter(|(names, _)| !names.is_empty());
+        let texts: Vec<_> = failed
             .map(|(names, how)| format!("{names} failed while {how}"))
             .collect();
-        Some(parts.join("; "))
+        Some(texts.join("; "))
     }
 
     /// Which hosts cannot be compared, and why: `7 hosts cannot be compared: a, b, c and 4 more: the key is refused
@@ -463,19 +492,19 @@ impl NamedState<'_> {
         };
         let first = queue.iter().find(may_go).or(queue.first())?;
         if let Some(held) = state.held() {
-            return Some(format!("a pool that grants: {held}"));
+            return Some(format!("the pool to allow upgrades: {held}"));
         }
         if let Some(by) = state.paused_by() {
             return Some(format!("a resume (paused by {by})"));
         }
-        if let Some(change) = state.unsettled() {
+        if let Some(change) = state.rollback_not_in_settings() {
             return Some(format!("{change} to be in the pool's settings"));
         }
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);
         }
         if let Some(waits) = state.waits_for_cluster() {
-            return Some(format!("a cluster that nothing else changes: {waits}"));
+            return Some(format!("another change of the cluster to end: {waits}"));
         }
         let halted = self
             .halted()
@@ -506,12 +535,17 @@ impl NamedState<'_> {
                 } else {
                     &known
                 };
-                format!(": payload {} may follow {known}", wanted.payload)
+                // The reports do not say which payload a machine has.
+                let paths = wanted.terms.paths.keys().take(NAMED_MAX);
+                let paths = paths.filter_map(|from| {
+                    let path = wanted.terms.path(&wanted.payload, from)?;
+                    Some(format!("; for machines at {from}: {path}"))
+                });
+                let paths: String = paths.collect();
+                format!(": payload {} may follow {known}{paths}", wanted.payload)
             }
         });
-        Some(format!(
-            "an upgrade that is allowed; {names} may not go{why}"
-        ))
+        Some(format!("an allowed upgrade of {names}{why}"))
     }
 
     /// Waiting machines, if other clients keep all of their Nodes cordoned.
@@ -525,7 +559,7 @@ impl NamedState<'_> {
         }
         let names = self.names(queue.iter().copied());
         Some(format!(
-            "an uncordon of {names}: somebody else cordoned the Node, and dormer does not upgrade it"
+            "{names} to be uncordoned: another client cordoned the Node, and dormer does not upgrade it"
         ))
     }
 
@@ -541,7 +575,7 @@ impl NamedState<'_> {
         }
         if !carriers.is_empty() && !carriers.contains(&first) {
             let names = self.names(carriers.into_iter());
-            return format!("{names} to finish or close an upgrade that was begun before");
+            return format!("{names} to finish an upgrade that an earlier store began");
         }
         let limit = self.state.limit().unwrap_or(0);
         let away = self.state.away();
@@ -571,7 +605,9 @@ impl NamedState<'_> {
             Unavailable::Replaced | Unavailable::Gap => {
                 format!("{name} is gone and waits for {}", waits_for())
             }
-            Unavailable::OpenToken => format!("{name} carries an open token"),
+            Unavailable::OpenToken => {
+                format!("{name} is in an upgrade that an earlier store began")
+            }
             Unavailable::Deleting => format!("{name} is being deleted"),
             Unavailable::Failed => format!("{name} failed"),
             Unavailable::Cordoned | Unavailable::Down => format!("{name} {}", away.why.text()),

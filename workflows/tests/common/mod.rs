@@ -560,6 +560,7 @@ pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
         why: "budget web allows 0".into(),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: Vec::new(),
     };
     let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
     Outcome::Evicted {

@@ -2,15 +2,16 @@
 //! that may run there are protected until then.
 
 use crate::common::{
-    Story, converged, machine, machine_is, node_is, planned, pool_is, probed, ready, wanting,
+    Story, converged, evicted, machine, machine_is, node_is, owes, planned, pool_is, probed, ready,
+    wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
     checks::{CheckName, CheckResult, NodeCheck},
     machine::{ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal, Task},
-    pool::{Approval, PoolSettings},
+    pool::{Approval, PoolSettings, Strategy},
 };
-use dormer_workflows::machine::{Phase, Timer};
+use dormer_workflows::machine::{Lease, Phase, Timer};
 
 fn checking(version: &str) -> PoolSettings {
     PoolSettings {
@@ -109,6 +110,33 @@ fn a_returned_lease_brings_a_failed_replacement_back_to_its_checks() {
         .done("open-fence", refused)
         .done("close-fence", Outcome::FenceClosed);
     is_checked_again(story);
+}
+
+/// Its checks would fail again, and it would ask for the lease in the same moment.
+#[test]
+fn a_refusal_that_no_fact_explains_holds_a_failed_replacement_for_a_while() {
+    for why in [FenceRefusal::Stopped, FenceRefusal::Superseded] {
+        let mut story = up_to_ready(checking("v1"));
+        fails_its_checks(&mut story);
+        let refused = Outcome::FenceRefused {
+            why,
+            said: "not now".into(),
+        };
+        story
+            .feed("v2 is wanted", pool_is(checking("v2")))
+            .granted(9, true)
+            .done("open-fence", refused)
+            .done("close-fence", Outcome::FenceClosed)
+            .feed("the soak is over", Input::Fired(Timer::Soak))
+            .done("mark-node", checks_fail());
+        let waits = matches!(story.state.phase, Phase::LeaseWait(_));
+        assert!(!waits, "{}", story.text);
+        story
+            .later_ms(10 * 60_000)
+            .feed("ten minutes later", Input::Fired(Timer::Again));
+        let waits = matches!(story.state.phase, Phase::LeaseWait(_));
+        assert!(waits || story.names() == ["mark-node"], "{}", story.text);
+    }
 }
 
 fn is_checked_again(mut story: Story) {
@@ -300,4 +328,205 @@ fn an_approval_is_needed_there_as_well() {
         "{}",
         story.text
     );
+}
+
+/// An older build noted only at the resume that a machine which was marked during a pause serves.
+#[test]
+fn what_an_older_build_marked_during_a_pause_is_not_checked_again() {
+    let mut story = up_to_ready(checking("v1"));
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .person(Signal::Pause)
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    story.state.in_service = false;
+    story.person(Signal::Resume);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    assert!(story.state.report().joined);
+}
+
+/// dormer's own hold for a cordon ends by itself, also where no comparison of the host would end it.
+#[test]
+fn dormers_own_hold_of_a_version_that_fails_its_checks_ends() {
+    let waits = |story: &Story| matches!(story.state.phase, Phase::LeaseWait(_));
+    let mut story = up_to_ready(checking("v1"));
+    let cordoned = Outcome::FenceRefused {
+        why: FenceRefusal::Cordoned,
+        said: "another client cordoned it".into(),
+    };
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail())
+        .feed("v2 is wanted", pool_is(checking("v2")))
+        .granted(9, true)
+        .done("open-fence", cordoned)
+        .done("close-fence", Outcome::FenceClosed)
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail());
+    assert!(
+        story.state.held.is_some() && !waits(&story),
+        "{}",
+        story.text
+    );
+    story
+        .later_ms(10 * 60_000)
+        .feed("again", Input::Fired(Timer::Again))
+        .done("mark-node", checks_fail());
+    assert!(
+        story.state.held.is_none() && waits(&story),
+        "{}",
+        story.text
+    );
+}
+
+/// A first bring-up whose version failed, and whose host was torn down and set up for the next one in part: it asks for a
+/// reboot, and pods have come.
+fn half_changed() -> Story {
+    let in_place = |version| PoolSettings {
+        strategy: Strategy::InPlace,
+        ..checking(version)
+    };
+    let opened = || Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    let cordoned = |ready: bool| {
+        node_is(NodeFact {
+            ready,
+            cordoned: true,
+            ..crate::common::ready()
+        })
+    };
+    let mut story = up_to_ready(in_place("v1"));
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail())
+        .feed("v2 is wanted", pool_is(in_place("v2")))
+        .granted(9, false)
+        .done("open-fence", opened())
+        .done("evict", evicted(0, 0))
+        .feed("its kubelet is stopped", cordoned(false))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .feed("its kubelet is back", cordoned(true))
+        .feed("somebody uncordons it, and pods come", node_is(ready()))
+        .done("converge-host", owes("boot-1", &["feature:Containers"]))
+        .done("open-fence", opened());
+    assert_eq!(story.names(), ["evict"], "{}", story.text);
+    story
+}
+
+/// Its target is v2, and half of that is there: no check of a Node finds a reboot that is owed.
+#[test]
+fn a_half_changed_machine_does_not_serve_as_the_new_version() {
+    let closed = |story: &mut Story| {
+        story
+            .done("evict", Outcome::FenceClosedMeanwhile)
+            .done("close-fence", Outcome::FenceClosed);
+    };
+    let mut story = half_changed();
+    closed(&mut story);
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    assert!(!story.state.in_service);
+    // A person keeps it as it is: it serves once it passes its checks, and is compared when that ends.
+    let mut story = half_changed();
+    story.person(Signal::Hold);
+    closed(&mut story);
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    assert!(story.names().is_empty(), "{}", story.text);
+    story.person(Signal::Resume);
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+    // It does not pass them, and the hold ends.
+    let mut story = half_changed();
+    story.person(Signal::Hold);
+    closed(&mut story);
+    story
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", checks_fail())
+        .person(Signal::Resume)
+        .feed("fifteen seconds later", Input::Fired(Timer::Again))
+        .done("mark-node", checks_fail());
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+}
+
+/// Under the next lease its drain is planned, whatever was half done under the last one.
+#[test]
+fn the_next_drain_of_a_half_changed_machine_waits_for_the_pods_of_a_dead_host() {
+    for strategy in [Strategy::InPlace, Strategy::Recreate] {
+        let pool = PoolSettings {
+            strategy,
+            ..checking("v2")
+        };
+        let mut story = half_changed();
+        story
+            .feed("the pool is edited", pool_is(pool))
+            .done("evict", Outcome::FenceClosedMeanwhile)
+            .done("close-fence", Outcome::FenceClosed)
+            .granted(10, false)
+            .done(
+                "open-fence",
+                Outcome::FenceOpened {
+                    was_cordoned: false,
+                },
+            )
+            .done("evict", evicted(0, 2))
+            .feed(
+                "its kubelet dies",
+                node_is(NodeFact {
+                    ready: false,
+                    cordoned: true,
+                    ..ready()
+                }),
+            )
+            .later_ms(60 * 60_000)
+            .feed("an hour later", Input::Fired(Timer::Again));
+        assert_eq!(story.names(), ["evict"], "{}", story.text);
+    }
+}
+
+#[test]
+fn a_half_changed_machine_whose_node_is_down_is_compared_first() {
+    let mut story = half_changed();
+    story
+        .feed(
+            "its kubelet is silent",
+            node_is(NodeFact {
+                ready: false,
+                cordoned: true,
+                ..ready()
+            }),
+        )
+        .done("evict", Outcome::FenceClosedMeanwhile)
+        .done("close-fence", Outcome::FenceClosed)
+        .done("probe", probed());
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+    // The host has containers, so pods may be there.
+    story
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .feed("its kubelet is back", node_is(ready()))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+    // Without pods it is set up to the end.
+    let mut story = half_changed();
+    let mut without = planned(Some(ChangeClass::Restart));
+    if let Outcome::Planned { pods, .. } = &mut without {
+        *pods = 0;
+    }
+    story
+        .feed(
+            "its kubelet is silent",
+            node_is(NodeFact {
+                ready: false,
+                cordoned: true,
+                ..ready()
+            }),
+        )
+        .done("evict", Outcome::FenceClosedMeanwhile)
+        .done("close-fence", Outcome::FenceClosed)
+        .done("probe", probed())
+        .done("plan", without);
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
 }

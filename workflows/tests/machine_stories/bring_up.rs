@@ -1,4 +1,4 @@
-//! Stories of a bring-up: what fails on the way, and what goes on.
+//! Stories of a bring-up: what fails on the way, and what continues.
 
 use super::holds;
 use super::reboots::failure_of;
@@ -7,7 +7,10 @@ use crate::common::{
     node_is, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
-use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
+use dormer_proto::machine::{
+    ChangeClass, ConditionFact, MachineFact, NodeFact, OTHER_NAME_POSSIBLE, OWN_REQUEST, Outcome,
+    Section, Signal, Task,
+};
 use dormer_proto::message::Failure;
 use dormer_workflows::machine::{Phase, Timer};
 use expect_test::expect_file;
@@ -104,6 +107,40 @@ fn a_retry_after_no_node_came_reads_the_host_again() {
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false));
     assert_eq!(story.state.phase, Phase::NodeWait);
+}
+
+/// A host that says it is another Node asks in that name, and what its machine waits for never comes.
+#[test]
+fn a_machine_without_a_node_names_the_request_that_its_host_may_have_made() {
+    let mut story = Story::begin(machine());
+    let asks = |conditions| {
+        machine_is(MachineFact {
+            conditions,
+            ..machine()
+        })
+    };
+    let condition = ConditionFact {
+        kind: OWN_REQUEST.into(),
+        status: "False".into(),
+        reason: OTHER_NAME_POSSIBLE.into(),
+        message: "csr-x asks for the certificate of master-0".into(),
+    };
+    let told = |story: &Story| story.state.view().machine_conditions.len();
+    story
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .feed("some host asks in another name", asks(vec![condition]));
+    assert_eq!(told(&story), 0, "its kubelet does not run yet");
+    story.done("converge-host", converged(Section::Host, false));
+    assert_eq!(told(&story), 1);
+    story.feed("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    let (code, message) = failure_of(&story);
+    assert_eq!(code, "NodeOverdue");
+    assert!(
+        message.ends_with("appeared; csr-x asks for the certificate of master-0"),
+        "{message}"
+    );
+    assert_eq!(told(&story), 1);
 }
 
 /// The watcher, the signer of certificates or a network's DaemonSet was away for longer than the deadline.

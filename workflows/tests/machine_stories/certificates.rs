@@ -4,14 +4,14 @@ use super::holds;
 use super::serving::adopted_fact;
 use crate::common;
 use crate::common::{
-    Story, converged, csr_is, evicted, first_csr, in_place, machine, machine_is, node_gone,
+    Story, converged, csr_is, evicted, first_csr, in_place, machine, machine_is, node, node_gone,
     node_is, planned, pool_is, probed, ready, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::id::{LeaseToken, Timestamp};
 use dormer_proto::machine::{
-    self, CLIENT_SIGNER, ChangeClass, CsrExpectation, CsrFact, MachineFact, NodeFact, Outcome,
-    SERVING_SIGNER, Section, Signal, Task, Validity,
+    self, CLIENT_SIGNER, ChangeClass, CsrExpectation, CsrFact, ForeignNode, MachineFact, NodeFact,
+    Outcome, SERVING_SIGNER, Section, Signal, Task, Validity,
 };
 use dormer_proto::work::Fact;
 use dormer_workflows::machine::{CSRS_MAX, KubeletCertificates, Phase, Timer};
@@ -29,6 +29,7 @@ fn a_certificate_that_does_not_fit_yet() {
             Outcome::CsrRefused {
                 csr: "csr-1".into(),
                 why,
+                foreign: None,
             },
         )
         .feed(
@@ -48,6 +49,7 @@ fn a_refused_request_is_checked_again_when_a_node_is_awaited() {
     let refused = || Outcome::CsrRefused {
         csr: "csr-0".into(),
         why: "another Machine has this name".into(),
+        foreign: None,
     };
     let mut story = nameless();
     story
@@ -151,6 +153,7 @@ fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
         Outcome::CsrRefused {
             csr: "csr-0".into(),
             why: "nothing says that it is this Machine's".into(),
+            foreign: None,
         },
     );
     assert!(story.open.is_empty(), "not again and again");
@@ -185,6 +188,116 @@ fn a_node_without_a_provider_id_is_named_as_such() {
     );
 }
 
+/// A host without a providerID. Its first certificate is asked for.
+fn asks_first() -> Story {
+    let mut story = nameless();
+    story.feed("the kubelet asks", first_csr());
+    assert_eq!(story.names(), ["approve-csr"], "{}", story.text);
+    story
+}
+
+fn approved() -> Outcome {
+    Outcome::CsrApproved {
+        csr: "csr-0".into(),
+    }
+}
+
+fn registers() -> common::In {
+    node_is(NodeFact {
+        provider_id: None,
+        ..node()
+    })
+}
+
+/// Of its `nodeRef`, the Node and the answer about the first certificate each may be the last to come. A
+/// Node that does not change is shown once.
+#[test]
+fn a_node_is_taken_whatever_comes_last_of_what_shows_whose_it_is() {
+    let issued = || match first_csr() {
+        Input::Observed {
+            object,
+            fact: Some(Fact::Machine(machine::Fact::Csr(csr))),
+        } => Input::Observed {
+            object,
+            fact: Some(Fact::Machine(machine::Fact::Csr(CsrFact {
+                pending: false,
+                ..csr
+            }))),
+        },
+        other => other,
+    };
+    let linked = || {
+        machine_is(MachineFact {
+            provider_id: None,
+            node: Some(node().name),
+            ..machine()
+        })
+    };
+    let mut the_node = asks_first();
+    the_node
+        .feed("the watch shows that it is approved", issued())
+        .done("approve-csr", approved())
+        .feed("the Node registers", registers());
+    let mut the_answer = asks_first();
+    the_answer
+        .feed("the watch shows that it is approved", issued())
+        .feed("the Node registers", registers())
+        .done("approve-csr", approved());
+    let mut its_link = asks_first();
+    its_link
+        .feed("the Node registers", registers())
+        .feed("its object names the Node", linked());
+    for story in [the_node, the_answer, its_link] {
+        let phase = &story.state.phase;
+        assert_eq!(*phase, Phase::ConvergingNode, "{}", story.text);
+        assert_eq!(story.state.unclaimed_node, None);
+    }
+}
+
+#[test]
+fn a_foreign_node_is_the_cause_of_a_node_that_did_not_appear() {
+    let foreign = ForeignNode {
+        node: "win-a".into(),
+        theirs: "aws:///a/i-0".into(),
+        ours: "aws:///a/i-1".into(),
+    };
+    let mut story = asks_first();
+    story
+        .done(
+            "approve-csr",
+            Outcome::CsrRefused {
+                csr: "csr-0".into(),
+                why: foreign.to_string(),
+                foreign: Some(foreign.clone()),
+            },
+        )
+        .feed("no Node came", Input::Fired(Timer::Deadline));
+    let Phase::Failed { failure, .. } = &story.state.phase else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(failure.message, foreign.name_taken());
+    assert_eq!(story.state.view().foreign_node, Some(foreign));
+}
+
+#[test]
+fn a_node_that_nothing_shows_to_be_its_own_is_never_taken() {
+    let mut refused = asks_first();
+    refused.feed("the Node registers", registers()).done(
+        "approve-csr",
+        Outcome::CsrRefused {
+            csr: "csr-0".into(),
+            why: "the Node win-a is there".into(),
+            foreign: None,
+        },
+    );
+    assert_eq!(refused.state.phase, Phase::NodeWait, "{}", refused.text);
+    let mut gone = asks_first();
+    gone.feed("the Node registers", registers())
+        .feed("and is deleted", node_gone())
+        .done("approve-csr", approved());
+    assert_eq!(gone.state.phase, Phase::NodeWait, "{}", gone.text);
+}
+
 fn issued(signer: &str, from: u64, until: u64) -> common::In {
     let validity = Validity {
         from: Timestamp(from),
@@ -202,7 +315,7 @@ fn issued(signer: &str, from: u64, until: u64) -> common::In {
     }
 }
 
-/// A kubelet renews both by itself, and dormer is told of each that is issued: also of one whose request it never saw.
+/// A kubelet renews both by itself, and dormer learns of each that is issued: also of one whose request it never saw.
 #[test]
 fn the_newest_certificates_of_a_kubelet_are_known_with_their_ends() {
     let mut story = Story::joined(wanting("v1"));
@@ -257,6 +370,7 @@ fn junk_requests_make_room_for_the_true_one() {
         let refused = Outcome::CsrRefused {
             csr: format!("csr-{n}"),
             why: "its usages are any".into(),
+            foreign: None,
         };
         story.done("approve-csr", refused);
     }

@@ -185,6 +185,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
             why: (*why).into(),
             budgets: Vec::new(),
             until_off: false,
+            finalizers: Vec::new(),
         });
         let passed = Outcome::Evicted {
             evicted: 0,
@@ -427,6 +428,13 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
         other => panic!("{}", other.name()),
     };
     assert!(forced(&story));
+    story
+        .done("evict", evicted(0, 1))
+        .feed("five seconds later", Input::Fired(Timer::Again));
+    let Task::Evict { guard, .. } = story.task("evict") else {
+        panic!("a pass")
+    };
+    assert_eq!(guard.drain_ms, Some(60_000), "by the API server's clock");
     let commands = story.quietly(pool(AfterTimeout::Wait));
     assert_eq!(drains(&commands), Some(60_000));
     assert!(!forced(&story), "budgets count again");

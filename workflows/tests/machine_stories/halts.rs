@@ -10,6 +10,7 @@ use crate::common::{
 };
 use dormer_engine_core::{Command, Input};
 use dormer_proto::{
+    held_by::HeldBy,
     id::Timestamp,
     machine::{MachineFact, Outcome, Section, Signal},
 };
@@ -32,7 +33,7 @@ fn ignored_machine() {
     holds(&story, expect_file!["../stories/ignored.txt"]);
 }
 
-/// Labelled before it ever served: the node that it was made to replace is still missing, and the rollout is told so;
+/// Labelled before it ever served: the node that it was made to replace is still missing, and the rollout learns that;
 /// and again when another operator has brought it up.
 #[test]
 fn ignored_before_it_ever_served() {
@@ -80,6 +81,40 @@ fn a_pause_and_a_hold_are_both_in_the_view_until_a_resume_ends_them() {
     assert_eq!(halted(&story), (Vec::new(), None));
 }
 
+/// A name may have what stands between a name and a reason in records.
+#[test]
+fn two_people_whose_names_begin_alike_up_to_a_colon_have_two_holds() {
+    let mut story = Story::joined(wanting("v1"));
+    story.says("ops: ann", "a disk", Signal::Hold);
+    story.says("ops: bob", "", Signal::Hold);
+    story.says("ops: ann", "another disk", Signal::Hold);
+    let held = |story: &Story| {
+        let halts = story.state.halts();
+        let whose = halts.iter().filter_map(Halt::requester);
+        let whose = whose.map(|it| (it.who.to_owned(), it.why.map(str::to_owned)));
+        whose.collect::<Vec<_>>()
+    };
+    let whole = |who: &str, why: Option<&str>| (who.to_owned(), why.map(str::to_owned));
+    let bobs = whole("ops: bob", None);
+    assert_eq!(
+        held(&story),
+        [whole("ops: ann", Some("another disk")), bobs.clone()]
+    );
+    story.says("ops: ann", "", Signal::Resume);
+    assert_eq!(held(&story), [bobs], "each ends their own first");
+    story.says("ops: carl", "a look", Signal::Pause);
+    story.says("ops: dora", "a kernel", Signal::Drain);
+    let asked = story.state.view().asked.expect("a drain");
+    assert_eq!(asked.who.as_deref(), Some("ops: dora"));
+    story.says("ann", "why", Signal::Hold);
+    let stored = story.state.holds();
+    assert!(
+        stored
+            .iter()
+            .any(|it| it.by == "ann: why" && it.who.is_none())
+    );
+}
+
 /// A drain is no resume: the hold that it set aside, its person and its time are back when the drain has ended.
 #[test]
 fn a_hold_outlives_a_drain() {
@@ -91,6 +126,8 @@ fn a_hold_outlives_a_drain() {
     let halts = |story: &Story| story.state.halts_since();
     let anns = Halt::Held {
         by: "ann: memory dump".into(),
+        holder: Some(HeldBy::Person),
+        who: None,
     };
     assert_eq!(story.state.phase.name(), "waiting for the lease");
     assert_eq!(halts(&story), [], "the drain overrides it");
@@ -240,6 +277,40 @@ fn a_retry_of_a_machine_that_people_keep_does_nothing() {
     }
 }
 
+/// dormer marks its own holds itself: they are not recognised by the name in the text.
+#[test]
+fn a_person_of_the_name_dormer_keeps_a_machine_as_any_other() {
+    for keep in [Signal::Hold, Signal::Pause] {
+        let mut story = Story::begin(machine());
+        story
+            .feed("the pool's settings are seen", pool_is(wanting("v1")))
+            .done("probe", probed())
+            .given_up("converge-host", "DiskFull")
+            .says("dormer", "a new disk", keep.clone());
+        story.person(Signal::Retry);
+        assert_eq!(story.names(), Vec::<&str>::new(), "{keep:?}");
+        let refused = story.state.retry_refused().unwrap_or_default();
+        assert!(
+            refused.contains("dormer: a new disk"),
+            "{keep:?}: {refused}"
+        );
+    }
+}
+
+/// A build that stored no holder had the text alone.
+#[test]
+fn an_older_builds_own_hold_is_known_by_its_text() {
+    for (by, kept) in [("dormer: no owner", false), ("ann: a new disk", true)] {
+        let mut story = Story::joined(wanting("v1"));
+        story.state.held = Some(by.to_owned());
+        assert_eq!(story.state.kept_by_people().is_some(), kept, "{by}");
+        story.says("bob", "", Signal::Hold);
+        let mut holders = story.state.holds().into_iter().map(|hold| hold.is_own());
+        assert_eq!(holders.next(), Some(!kept), "{by}");
+        assert_eq!(holders.next(), Some(false), "{by}");
+    }
+}
+
 /// A pause and a hold stand beside the label, and beside each other.
 #[test]
 fn the_halts_are_separate() {
@@ -271,7 +342,18 @@ fn the_halts_are_separate() {
 #[test]
 fn an_older_builds_halt_is_taken_over() {
     let by = || "ada: on call".to_owned();
-    for halt in [Halt::Paused { by: by() }, Halt::Held { by: by() }] {
+    let held = Halt::Held {
+        by: by(),
+        holder: None,
+        who: None,
+    };
+    for halt in [
+        Halt::Paused {
+            by: by(),
+            who: None,
+        },
+        held,
+    ] {
         let mut story = Story::joined(wanting("v1"));
         story.state.halt = Some(halt.clone());
         assert_eq!(
@@ -327,4 +409,23 @@ fn a_paused_machine_fails_of_no_deadline() {
     let commands = story.quietly(person(Signal::Resume));
     assert!(waits(&commands, Timer::Drift), "{commands:?}");
     assert!(waits(&commands, Timer::Deadline), "{commands:?}");
+}
+
+/// `dormer hold` says so: an upgrade that runs is stopped by an abort, and a hold keeps the machine out of the next one.
+#[test]
+fn a_hold_does_not_stop_an_upgrade_that_runs() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .person(Signal::Hold)
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.state.phase, Phase::Deleting, "{}", story.text);
+    assert_eq!(story.state.halts().len(), 1);
 }

@@ -174,10 +174,10 @@ fn a_step_under_the_lease_goes_on_when_its_host_answers_again() {
         "until then nobody else is taken"
     );
     story.feed("ten minutes later", Input::Fired(Timer::Again));
-    // Its Node is Ready again: pods may have come, so the fence is opened and the drain made once more.
+    // Its Node is Ready again: pods may have come, so the fence is opened and the drain made again.
     assert_eq!(story.names(), ["open-fence"], "{}", story.text);
 
-    // A pause stops that, and its end lets it go on.
+    // A pause stops that, and its end lets it continue.
     let mut story = unanswered_tear_down("ConnectTimeout");
     story
         .person(Signal::Pause)

@@ -2,11 +2,15 @@
 
 use super::holds;
 use crate::common::{
-    Story, converged, machine, machine_is, owes, pool_is, probed, probed_at, wanting,
+    Story, converged, evicted, facts, in_place, machine, machine_is, node, node_is, owes, planned,
+    pool_is, probed, probed_at, wanting,
 };
 use dormer_engine_core::Input;
-use dormer_proto::machine::{MachineFact, Outcome, Section, Signal};
-use dormer_workflows::machine::{Phase, Reboots, Timer};
+use dormer_proto::{
+    machine::{ChangeClass, MachineFact, Outcome, Section, Signal, Task},
+    pool::PoolSettings,
+};
+use dormer_workflows::machine::{Lease, Phase, Reboots, Timer};
 use expect_test::expect_file;
 
 /// Where Windows has no number of its boot, the second of it is read again and again, and is rounded each time.
@@ -86,7 +90,7 @@ fn the_same_reboot_again_is_a_loop() {
         failure_of(&story),
         (
             "RebootLoop".into(),
-            "the host was rebooted, and asks for the same again: feature:Containers".into()
+            "the host was rebooted, and still requires a reboot: feature:Containers".into()
         )
     );
 }
@@ -136,6 +140,110 @@ fn a_reboot_without_a_reason_is_allowed_once() {
     story.state.host.reboots = Reboots::default();
     story.done("converge-host", owes("boot-2", &[]));
     assert_eq!(failure_of(&story).0, "RebootLoop");
+}
+
+/// A machine whose change was planned without a drain, and whose host asks for a reboot after it.
+fn restarted(pool: PoolSettings, owed: &[&str]) -> Story {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .feed("the pool wants v2", pool_is(pool))
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .granted(7, false)
+        .done("open-fence", OPENED);
+    story.text.clear();
+    story.done("converge-host", owes("boot-1", owed));
+    story
+}
+
+const OPENED: Outcome = Outcome::FenceOpened {
+    was_cordoned: false,
+};
+
+/// A person has renamed the host, which a boot would carry out, or Windows wants a boot of its own.
+#[test]
+fn a_node_that_serves_is_drained_before_a_reboot_that_nobody_planned() {
+    let cordons = |story: &Story| match story.task("open-fence") {
+        Task::OpenFence { cordon, .. } => cordon,
+        other => panic!("{}", other.name()),
+    };
+    // It is replaced: the new machine has its own name.
+    let mut story = restarted(wanting("v2"), &["hostname:win-b"]);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(cordons(&story));
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(4, 0));
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    // In place it says its name first, and is not drained under another one.
+    let mut story = restarted(in_place("v2"), &["hostname:win-b"]);
+    assert_eq!(story.names(), ["probe"], "{}", story.text);
+    let renamed = Outcome::Probed {
+        facts: facts("boot-1"),
+        host_key: "key-a".into(),
+        node_name: "win-b".into(),
+    };
+    story.done("probe", renamed);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    story
+        .done("close-fence", Outcome::FenceClosed)
+        .later_ms(10 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Drift))
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .granted(8, false);
+    assert_eq!(story.names(), ["probe"], "it is asked: {}", story.text);
+    story.done("probe", probed());
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    // Another cause than a name.
+    let mut story = restarted(in_place("v2"), &["feature:Containers"]);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(cordons(&story));
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", owes("boot-1", &["feature:Containers"]));
+    assert_eq!(story.names(), ["reboot"], "no pod is left: {}", story.text);
+}
+
+/// A part of the new version is on the host already: it is no machine of the old one.
+#[test]
+fn a_host_whose_unplanned_drain_is_undone_is_compared() {
+    let mut story = restarted(in_place("v2"), &["feature:Containers"]);
+    story
+        .done("open-fence", OPENED)
+        .feed("the pool goes back to v1", pool_is(in_place("v1")))
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+    story.done("plan", planned(Some(ChangeClass::Restart)));
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    // What was undone once is over with the next change.
+    story
+        .granted(8, false)
+        .done("open-fence", OPENED)
+        .person(Signal::Abort);
+    assert_eq!(story.state.phase, Phase::ConvergingHost { rebooted: false });
+    story
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .feed("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+}
+
+/// Nothing serves there, and a drain would wait for a kubelet that only the reboot brings back.
+#[test]
+fn a_node_that_is_down_for_long_is_rebooted_without_a_drain() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .feed("its kubelet is silent", node_is(node()))
+        .later_ms(10 * 60_000)
+        .done("converge-host", owes("boot-1", &["feature:Containers"]));
+    assert_eq!(story.names(), ["reboot"], "{}", story.text);
 }
 
 pub(super) fn failure_of(story: &Story) -> (String, String) {

@@ -8,7 +8,7 @@ use crate::common::{
     planned, pool_is, probed, wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
-use dormer_proto::id::{Seq, Timestamp};
+use dormer_proto::id::{LeaseToken, Seq, Timestamp};
 use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
 use dormer_proto::pool::{Approval, PoolSettings};
 use dormer_workflows::machine::{Lease, Machine, Phase, State, Timer};
@@ -116,9 +116,11 @@ fn no_reset_goes_round_plan_approval_and_drain() {
     }
     story.feed("the pool wants v2 with approval", pool_is(manual()));
     let serving = story.state.clone();
-    for then in states {
+    for mut then in states {
         let name = then.phase.name();
         story.state = serving.clone();
+        // An approval of that time, whose change was given up since.
+        (then.approved, then.approved_for) = (true, Some("v2".into()));
         reset(&mut story, then);
         assert_eq!(story.names(), ["plan"], "{name}: it is compared first");
         story.done("plan", planned(Some(ChangeClass::Drain)));
@@ -207,4 +209,66 @@ fn a_reset_revives_no_machine_that_leaves() {
         .done("close-fence", Outcome::FenceClosed);
     reset(&mut story, serving);
     assert_eq!(story.state.phase, Phase::ReplacementWait);
+}
+
+/// An older build noted at the resume that a machine serves. A reset may be the first input that this build sees.
+#[test]
+fn a_reset_of_a_machine_that_an_older_build_left_without_its_service_still_counts_it() {
+    let mut story = Story::joined(wanting("v1"));
+    let serving = story.state.clone();
+    let mut early = Story::begin(machine());
+    early
+        .feed("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
+    for (then, tasks) in [(serving, vec![]), (early.state, vec!["plan"])] {
+        story.state.in_service = false;
+        reset(&mut story, then);
+        assert!(story.state.in_service, "{:?}", story.state.phase);
+        assert!(story.state.report().had_node);
+        assert_eq!(story.names(), tasks, "its node is not touched");
+        story = Story::joined(wanting("v1"));
+    }
+}
+
+/// A record in which it served says nothing of the node that it has now.
+#[test]
+fn a_reset_gives_no_service_to_a_machine_whose_node_has_lost_it() {
+    let mut story = Story::joined(wanting("v1"));
+    let serving = story.state.clone();
+    story.state.in_service = false;
+    story.state.phase = Phase::NodeWait;
+    story.state.node = None;
+    reset(&mut story, serving);
+    assert!(!story.state.in_service, "{:?}", story.state.phase);
+}
+
+/// How long its Node is down, and which token it returned last, are facts: an old record would ask for a lease over the
+/// limit for a Node that is Ready, or take its own closed token for another's.
+#[test]
+fn a_reset_keeps_how_long_the_node_is_down_and_the_last_token() {
+    let down = NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .feed("its Node is not Ready", node_is(down))
+        .wants_v2(ChangeClass::Drain)
+        .later_ms(60 * 60_000)
+        .feed("ten minutes later", Input::Fired(Timer::Deadline));
+    let then = story.state.clone();
+    assert!(then.report().repair, "{}", story.text);
+    story.feed("it is Ready again", node_is(carrying("v1")));
+    story.state.closed = LeaseToken(9);
+    reset(&mut story, then.clone());
+    let report = story.state.report();
+    assert!(!report.repair, "it is Ready: {report:?}");
+    assert_eq!(story.state.closed, LeaseToken(9));
+
+    // And one that is down stays so.
+    let mut ready = then.clone();
+    ready.down = None;
+    story.state = then;
+    reset(&mut story, ready);
+    assert!(story.state.down.is_some_and(|down| down.long));
 }

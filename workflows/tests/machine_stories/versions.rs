@@ -293,7 +293,7 @@ fn a_setting_that_a_build_cannot_have_stops_the_hosts_of_that_build_only() {
     let mut serving = probed_as("10.0.17763", "", "AWS", pool(&[]));
     serving.state.in_service = true;
     serving.state.pool = Some(only_2019());
-    assert_eq!(serving.state.bar().as_deref(), Some(why));
+    assert_eq!(serving.state.version_refusal().as_deref(), Some(why));
     older.feed("the port is the usual one again", pool_is(pool(&[])));
     assert!(begun(&older), "{:?}", older.state.phase);
 }

@@ -13,7 +13,7 @@ $text = (Get-Content -Raw -Path '/etc/dormer-network/cni-conf.json').
     Replace('@SERVICES@', $env:SERVICE_CIDR).
     Replace('@NODE_IP@', $env:NODE_IP)
 $path = Join-Path $env:CNI_CONF '10-flannel.conf'
-$there = if (Test-Path -Path $path) { Get-Content -Raw -Path $path } else { '' }
+$there = if (Test-Path -LiteralPath $path) { Get-Content -Raw -Path $path } else { '' }
 if ($there -ne $text) {
     Set-Content -NoNewline -Encoding ascii -Path "$path.new" -Value $text
     Move-Item -Force -Path "$path.new" -Destination $path

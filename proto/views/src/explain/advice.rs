@@ -1,15 +1,23 @@
 //! Advice about a machine: the next steps of each phase. Beside this file, `cures.rs` has the cure of each failure code, and
 //! `join_steps.rs` and `drain_steps.rs` the steps of some phases. No other module has any.
 //!
-//! A step follows from ids and codes alone, never from a sentence.
+//! A step follows from ids and codes, and of sentences from those of `proto/src/machine/sentence.rs` alone, which are written and
+//! read in one place.
 
 use super::{
     cures::{ACCEPT_KEY, Cure, LOG_NAMES_WHY, OPEN_SSH, SCREEN_SHOWS_WHY, UNKNOWN, cure},
     dotless,
     drain_steps::{evicting, lease, leaving},
-    join_steps::{address, certificate, lapsed, no_node, not_ready, not_renewed},
+    join_steps::{
+        DESCRIBE_REQUESTS, SEE_REQUESTS, address, ask_in_own_name, certificate, lapsed, no_node,
+        not_ready, not_renewed,
+    },
+    other_name::other_name,
     problem::{self, Urgency},
-    shared_steps::{IGNORE, UNCORDON, at_once, deleted, kubectl, node, owner, pools, recreated},
+    shared_steps::{
+        IGNORE, Selected, UNCORDON, at_once, deleted, kubectl, node, owner, pool_objects, pools,
+        recreated, selected,
+    },
     step::{Outside, Step},
 };
 use crate::{
@@ -26,9 +34,9 @@ const SEE_REPLACEMENT: &str = "See the machine in its place";
 /// ([`problem::heals_by`]), they are for the time after that.
 pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     if machine.state == MachineState::Gone {
-        let next = machine.replaced_by.iter();
-        let see = |it: &String| Step::command(SEE_REPLACEMENT, &["dormer", "why", it]);
-        return next.map(see).collect();
+        let next = machine.replaced_by.as_deref();
+        let see = next.map(see_replacement);
+        return see.or_else(|| taken_back(machine)).into_iter().collect();
     }
     if let Some(step) = stopped(machine) {
         let uncordon = machine.halt.as_ref().and_then(|_| uncordoned(machine));
@@ -53,6 +61,30 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
 }
 
+fn see_replacement(name: &str) -> Step {
+    Step::command(SEE_REPLACEMENT, &["dormer", "why", name])
+}
+
+/// Reset that takes a person's removal back. The removal is the record at which the machine was gone.
+fn taken_back(machine: &Machine) -> Option<Step> {
+    machine.removed.then(|| {
+        let before = machine.status.entered_seq.saturating_sub(1).max(1);
+        let before = before.to_string();
+        let reset = ["dormer", "reset", &machine.name, "--to", &before];
+        Step::command("Take the removal back, if it was a mistake", &reset)
+    })
+}
+
+/// The machine that may come in the place of one that is gone, if there is one alone.
+fn awaited<'a>(machine: &Machine, rollout: Option<&'a Rollout>) -> Option<&'a str> {
+    let slots = &rollout?.slots;
+    let slot = slots.iter().find(|slot| slot.holder == machine.uid)?;
+    match slot.candidates.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    }
+}
+
 /// Uncordon of its Node, while another client keeps it cordoned.
 fn uncordoned(machine: &Machine) -> Option<Step> {
     machine.cordoned_by.as_ref()?;
@@ -60,13 +92,19 @@ fn uncordoned(machine: &Machine) -> Option<Step> {
     Some(Step::command(UNCORDON, &uncordon))
 }
 
-/// Cure of the cause for which dormer itself holds it, unless something stronger stops the machine.
-fn own_hold(machine: &Machine) -> Option<Step> {
+/// Steps against the cause for which dormer itself holds it, unless something stronger stops the machine.
+fn own_hold(machine: &Machine) -> Vec<Step> {
     let stronger = machine.status.quarantine.is_some()
         || machine.lacks.is_some()
         || machine.neighbour.is_some();
-    let Cure { outside, say } = cure(machine.hold_code.as_deref().filter(|_| !stronger)?)?;
-    Some(Step::outside(outside, say))
+    let code = machine.hold_code.as_deref().filter(|_| !stronger);
+    let cure = code.and_then(|code| Some((code, cure(code)?)));
+    cure.map_or_else(Vec::new, |(code, Cure { outside, say })| {
+        let see = see(machine, code);
+        see.into_iter()
+            .chain([Step::outside(outside, say)])
+            .collect()
+    })
 }
 
 /// Steps of what else is wrong with a machine that a person stopped, once it is resumed.
@@ -89,9 +127,8 @@ fn stopped(machine: &Machine) -> Option<Step> {
     if let Some(lacks) = &machine.lacks {
         return Some(Step::outside(Outside::MendCluster, dotless(lacks)));
     }
-    if let Some(runs) = &machine.neighbour {
-        let (what, cure) = problem::operator(runs);
-        let say = format!("End the other operator: {}", dotless(cure.unwrap_or(what)));
+    if let Some((runs, stop)) = problem::operator(machine) {
+        let say = format!("End the other operator: {}", dotless(stop.unwrap_or(runs)));
         return Some(Step::outside(Outside::EndOperator, say));
     }
     let halt = machine.halt.as_ref()?;
@@ -114,10 +151,7 @@ fn stopped(machine: &Machine) -> Option<Step> {
             .filter(|it| it.kind != HaltKind::Ignored)
             .map(|it| it.text.as_str())
             .collect();
-        let own = halt
-            .by
-            .as_deref()
-            .is_some_and(|by| by.starts_with("dormer: "));
+        let own = halt.is_own();
         let say = match all.as_slice() {
             [] | [_] if own => "Let dormer continue, once its cause has ended".to_owned(),
             [] | [_] if problem::is_on_purpose(machine) => {
@@ -155,7 +189,14 @@ fn failed(machine: &Machine) -> Vec<Step> {
     if phase == Some(MachinePhase::NodeWait)
         && let Some(why) = &machine.certificate_refused
     {
-        let mut steps = certificate(why);
+        let mut steps = certificate(machine, why);
+        steps.extend([retry(), recreate()]);
+        return steps;
+    }
+    if phase == Some(MachinePhase::NodeWait)
+        && let Some(found) = other_name(machine)
+    {
+        let mut steps = ask_in_own_name(machine, found);
         steps.extend([retry(), recreate()]);
         return steps;
     }
@@ -211,21 +252,79 @@ const NODE_SHOWS_WHY: &[&str] = &[
     "NotItsNode",
     "WrongKubelet",
     "WrongContainerd",
-    "WrongOs",
-    "WrongArchitecture",
-    "WrongBuild",
     "LabelMissing",
     "TaintsAmiss",
 ];
 
-/// Command that shows what a code is about, before its cure.
+/// Command that shows pods with their status, before the selector.
+const POD_STATUS: [&str; 7] = [
+    "kubectl",
+    "get",
+    "pods",
+    "-A",
+    "-o",
+    "yaml",
+    "--field-selector",
+];
+
+/// Command that shows what a code is about, before its cure. It is complete: a cure itself names no command of kubectl.
 fn see(machine: &Machine, code: &str) -> Option<Step> {
-    if NODE_SHOWS_WHY.contains(&code) {
-        let argv = ["kubectl", "describe", "node", node(machine)];
-        return Some(Step::command("See what the Node is", &argv));
-    }
-    let requests = ["NodeOverdue", "NoServingCertificate"].contains(&code);
-    requests.then(|| Step::command("See the requests", &["kubectl", "get", "csr"]))
+    let node = node(machine);
+    let resource = machine.resource();
+    let name = machine.name.as_str();
+    Some(match code {
+        "WrongOs" | "WrongArchitecture" | "WrongBuild" => {
+            let of_node = ["kubectl", "get", "node", node];
+            let argv = [&of_node[..], &["--show-managed-fields", "-o", "yaml"]].concat();
+            Step::command("See the Node's labels, and who wrote them", &argv)
+        }
+        _ if NODE_SHOWS_WHY.contains(&code) => Step::command(
+            "See what the Node is",
+            &["kubectl", "describe", "node", node],
+        ),
+        "NotSettled" | "NotReadyOverdue" => Step::command(
+            "See what the Node lacks",
+            &["kubectl", "describe", "node", node],
+        ),
+        "NodeOverdue" | "NoServingCertificate" => Step::command(SEE_REQUESTS, &DESCRIBE_REQUESTS),
+        "NotItsAddress" | "NoAddress" => kubectl(
+            machine,
+            "See which address the Machine has",
+            &["get", resource, name, "-o", "yaml"],
+        ),
+        "MachineNotWindows" => kubectl(
+            machine,
+            "See the Machine's labels",
+            &["get", resource, name, "--show-labels"],
+        ),
+        "MachineGone" => kubectl(
+            machine,
+            "See whether the Machine is there",
+            &["get", resource, name],
+        ),
+        "PoolStopped" => pool_objects("See the settings of the pools"),
+        "DaemonSetPodNotReady" => {
+            let argv = ["kubectl", "get", "pods", "-A", "--field-selector"];
+            selected(Selected::Pods, node, "See the pods of the Node", &argv)
+        }
+        "CanaryNotScheduled" | "CanaryNotStarted" => {
+            let argv = ["kubectl", "get", "events", "-A", "--field-selector"];
+            let say = "See the Events of the canary pod";
+            selected(Selected::CanaryEvents, node, say, &argv)
+        }
+        // The message of a container that has ended is in the pod's status; its Events say only that it starts again.
+        "NoNodeToPod" | "NoServiceIp" | "NoServiceDns" | "NoOutbound" => selected(
+            Selected::Canary,
+            node,
+            "See the status of the canary pod",
+            &POD_STATUS,
+        ),
+        "NoPodToPod" | "NoNodePort" => {
+            let say = "See the status of the pod that connects to the canary pod";
+            selected(Selected::Peer, node, say, &POD_STATUS)
+        }
+        _ => return None,
+    })
 }
 
 /// Steps of a Machine that the Machine API has marked as failed.
@@ -283,8 +382,9 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
             let of_set = machine.owner.as_ref().map(|owner| format!("owner={owner}"));
             let mut in_its_set = vec!["dormer", "get", "machines"];
             in_its_set.extend(of_set.iter().flat_map(|it| ["-l", it.as_str()]));
+            let see = awaited(machine, rollout).map(see_replacement);
             vec![
-                Step::command(SEE_REPLACEMENT, &in_its_set),
+                see.unwrap_or_else(|| Step::command(SEE_REPLACEMENT, &in_its_set)),
                 Step::outside(
                     Outside::MakeRoom,
                     "Make room in the cloud if there is no replacement, or if it gets no address",
@@ -296,7 +396,8 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
             Some(failure) if failure.code == HOST_KEY_CHANGED => other_key(machine),
             Some(failure) => {
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
-                let mut steps = vec![Step::outside(outside, say)];
+                let mut steps = Vec::from_iter(see(machine, &failure.code));
+                steps.push(Step::outside(outside, say));
                 steps.extend(at_once(machine));
                 steps.push(recreated(machine).instead());
                 steps

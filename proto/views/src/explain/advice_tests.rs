@@ -6,11 +6,14 @@ use super::{
 };
 use crate::{
     explain::drain_steps::what_holds,
-    machine::{CordonedBy, Halt, MachineKind},
+    machine::{Condition, CordonedBy, Halt, MachineKind},
     run::TaskFailure,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::{machine::FenceRefusal, phase::Listed};
+use dormer_proto::{
+    machine::{FenceRefusal, OTHER_NAME, OTHER_NAME_POSSIBLE, OWN_REQUEST},
+    phase::Listed,
+};
 use serde_json::json;
 
 fn lines(steps: &[Step]) -> Vec<String> {
@@ -125,20 +128,70 @@ fn a_drain_that_a_budget_holds_up_names_it_its_pods_and_what_to_do() {
     machine.drain = serde_json::from_value(drain).expect("a drain");
     let found = steps(&machine, None);
     let expected = "Let the PodDisruptionBudget cart in the namespace shop allow evictions: start more pods that it \
-                    covers, mend those that are not Ready, or lower what it asks for. It keeps shop/cart-7, shop/cart-8";
+                    covers, mend those that are not Ready, or lower what it asks for. It keeps shop/cart-7, shop/cart-8. To let one \
+                    pod go at a time";
     assert_eq!(found[1].say, expected);
     assert_eq!(
         lines(&found),
-        ["kubectl -n shop describe pdb cart", "dormer abort m"]
+        [
+            "kubectl -n shop describe pdb cart",
+            "kubectl -n shop patch pdb cart --type merge -p '{\"spec\":{\"minAvailable\":null,\"maxUnavailable\":1}}'",
+            "dormer abort m"
+        ]
     );
     assert!(found[2].say.contains("upgrade"), "{found:?}");
     machine.asked = Some(crate::machine::PendingRequest {
         what: crate::machine::AskedFor::Drain.into(),
         by: Some("ann".into()),
+        who: None,
+        why: None,
         at: None,
         begun: true,
     });
     assert!(steps(&machine, None)[2].say.contains("drain"));
+    // Its host is torn down: an abort has no effect.
+    machine.torn_down = true;
+    let left = steps(&machine, None);
+    assert!(left.iter().all(|it| !it.say.contains("Give ")), "{left:?}");
+    assert_eq!(lines(&left), lines(&found[..2]));
+}
+
+#[test]
+fn finalizers_are_named_from_their_field_and_from_the_sentence_of_an_older_server() {
+    let said = |why: &str, finalizers: &[&str]| {
+        let blocker =
+            serde_json::json!({"pod": "shop/cart-7", "why": why, "finalizers": finalizers});
+        let drain =
+            serde_json::json!({"evicted": 0, "left": 1, "force": false, "blockers": [blocker]});
+        let machine = Machine {
+            drain: serde_json::from_value(drain).expect("a drain"),
+            ..machine_in(MachinePhase::Evicting)
+        };
+        steps(&machine, None).swap_remove(1).say
+    };
+    let expected = "Let the program that set them remove the finalizers a.b/c, d.e/f of shop/cart-7. If it is gone for good";
+    assert_eq!(said("they keep it", &["a.b/c", "d.e/f"]), expected);
+    assert_eq!(
+        said("it waits for its finalizers a.b/c, d.e/f", &[]),
+        expected
+    );
+}
+
+#[test]
+fn a_foreign_node_is_named_from_its_field() {
+    let machine = |node: &str| Machine {
+        certificate_refused: Some("another text than before".into()),
+        foreign_node: Some(crate::machine::ForeignNode {
+            node: node.into(),
+            theirs: "aws:///a/i-0".into(),
+            ours: "aws:///a/i-1".into(),
+        }),
+        node: Some("n-1".into()),
+        ..machine_in(MachinePhase::NodeWait)
+    };
+    let delete = "kubectl delete node n-1".to_owned();
+    assert!(lines(&steps(&machine("n-1"), None)).contains(&delete));
+    assert!(!lines(&steps(&machine("n-2"), None)).contains(&delete));
 }
 
 #[test]
@@ -146,6 +199,9 @@ fn one_resume_that_ends_a_pause_and_a_hold_says_so() {
     let halt = |kind: HaltKind, text: &str| Halt {
         kind: kind.into(),
         by: Some("ann".into()),
+        own: None,
+        who: None,
+        why: None,
         text: text.into(),
         since: None,
     };
@@ -252,6 +308,9 @@ fn a_halted_machine_is_resumed() {
         halt: Some(Halt {
             kind: HaltKind::Paused.into(),
             by: Some("x".into()),
+            own: None,
+            who: None,
+            why: None,
             text: "paused by x".into(),
             since: None,
         }),
@@ -265,8 +324,11 @@ fn a_machine_that_dormer_holds_for_a_cordon_has_the_uncordon_first() {
     let held = Machine {
         halt: Some(Halt {
             kind: HaltKind::Held.into(),
-            by: Some("dormer: somebody else cordoned the Node m".into()),
-            text: "held by dormer: somebody else cordoned the Node m".into(),
+            by: Some("dormer: another client cordoned the Node m".into()),
+            own: None,
+            who: None,
+            why: None,
+            text: "held by dormer: another client cordoned the Node m".into(),
             since: None,
         }),
         cordoned_by: Some(CordonedBy {
@@ -289,6 +351,9 @@ fn a_machine_that_dormer_holds_for_another_dormer_has_the_cure_before_the_resume
         halt: Some(Halt {
             kind: HaltKind::Held.into(),
             by: Some("dormer: another one has it".into()),
+            own: None,
+            who: None,
+            why: None,
             text: "held by dormer: another one has it".into(),
             since: None,
         }),
@@ -306,10 +371,13 @@ fn a_machine_that_dormer_holds_for_another_dormer_has_the_cure_before_the_resume
     for (why, kind) in kinds {
         let steps = steps(&held(why.code()), None);
         assert_eq!(outside(&steps), [kind], "{why:?}");
-        assert_eq!(lines(&steps), ["dormer resume m"], "{why:?}");
-        assert!(
-            !steps[0].say.is_empty() && steps[0].argv.is_empty(),
-            "the cure is first"
+        let lines = lines(&steps);
+        assert_eq!(lines.last().map(String::as_str), Some("dormer resume m"));
+        let cure = steps.iter().position(|it| it.outside.is_some());
+        assert_eq!(
+            cure,
+            Some(steps.len() - 2),
+            "the cure is before it: {why:?}"
         );
     }
     let quarantined = Machine {
@@ -332,15 +400,21 @@ fn a_machine_that_is_left_to_another_operator_needs_no_resume() {
 
 #[test]
 fn the_commands_that_stop_another_operator_are_in_the_step_and_not_in_the_cause() {
-    let runs = "WMCO runs (Pod w/w-1); to stop it: kubectl -n w scale deployment w --replicas=0";
-    let machine = Machine {
-        neighbour: Some(runs.into()),
-        ..machine_in(MachinePhase::LeaseWait)
-    };
-    let cause = problem::problem(&machine).map(|it| it.cause);
-    assert_eq!(cause.as_deref(), Some("WMCO runs (Pod w/w-1)"));
-    let said = "End the other operator: kubectl -n w scale deployment w --replicas=0";
-    assert_eq!(steps(&machine, None)[0].say, said);
+    let stop = "kubectl -n w scale deployment w --replicas=0";
+    let runs = "WMCO runs (Pod w/w-1)";
+    let fields = (runs.to_owned(), Some(stop.to_owned()));
+    let older_server = (format!("{runs}; to stop it: {stop}"), None);
+    for (neighbour, neighbour_stop) in [fields, older_server] {
+        let machine = Machine {
+            neighbour: Some(neighbour),
+            neighbour_stop,
+            ..machine_in(MachinePhase::LeaseWait)
+        };
+        let cause = problem::problem(&machine).map(|it| it.cause);
+        assert_eq!(cause.as_deref(), Some(runs));
+        let said = format!("End the other operator: {stop}");
+        assert_eq!(steps(&machine, None)[0].say, said);
+    }
 }
 
 #[test]
@@ -408,6 +482,84 @@ fn a_node_that_is_anothers_and_a_kubelet_that_is_not_the_payloads_have_a_command
     assert_eq!(first.as_deref(), Some("kubectl describe node n"));
 }
 
+/// A list of requests does not show which name they hold, so that is no step.
+#[test]
+fn a_host_that_asks_in_another_name_gets_its_own_back_and_its_request_is_named() {
+    let condition = |reason: &str| Condition {
+        kind: OWN_REQUEST.into(),
+        status: "False".into(),
+        reason: reason.into(),
+        message: "csr-x asks for the certificate of master-0".into(),
+    };
+    let overdue = failed_while(MachinePhase::NodeWait, "NodeOverdue", "no Node n appeared");
+    let without = lines(&steps(&overdue, None));
+    assert_eq!(without[0], "kubectl describe csr");
+    for reason in [OTHER_NAME, OTHER_NAME_POSSIBLE] {
+        let failed = Machine {
+            machine_conditions: vec![condition(reason)],
+            ..overdue.clone()
+        };
+        let all = steps(&failed, None);
+        assert_eq!(
+            lines(&all),
+            [
+                "kubectl describe csr csr-x",
+                "dormer retry m",
+                "dormer recreate m"
+            ]
+        );
+        assert_eq!(outside(&all), [Outside::MendNode]);
+        assert!(
+            said(&all).contains("Do not approve csr-x"),
+            "{}",
+            said(&all)
+        );
+        // With an override the computer's own name counts for nothing, and a Node's name with dots is none.
+        for (part, is_said) in [
+            (
+                "--hostname-override in sc.exe qc kubelet; only without that flag",
+                true,
+            ),
+            (
+                "If it is not m, correct it there and restart the host",
+                true,
+            ),
+            (
+                "If it is m, another host made the request",
+                reason == OTHER_NAME_POSSIBLE,
+            ),
+            ("give it that name", false),
+        ] {
+            assert_eq!(said(&all).contains(part), is_said, "{reason}: {part}");
+        }
+        let waits = Machine {
+            machine_conditions: vec![condition(reason)],
+            ..machine_in(MachinePhase::NodeWait)
+        };
+        assert_eq!(lines(&steps(&waits, None))[0], "kubectl describe csr csr-x");
+        let found = problem::problem(&waits).map(|it| (it.urgency, it.code));
+        // Where another machine's host may be the one, it is as late as it would be without.
+        let urgency = match reason {
+            OTHER_NAME => Urgency::Stuck,
+            _ => Urgency::Slow,
+        };
+        assert_eq!(found, Some((urgency, OTHER_NAME.to_owned())));
+        // A refusal of its own request comes first, in the steps as in the cause.
+        let both = Machine {
+            certificate_refused: Some("it names another address".into()),
+            ..waits
+        };
+        let found = problem::problem(&both).map(|it| it.code);
+        assert_eq!(found.as_deref(), Some("CertificateRefused"));
+        let steps = steps(&both, None);
+        assert_eq!(lines(&steps)[0], "kubectl describe csr", "{reason}");
+        assert!(
+            said(&steps).contains("it names another address"),
+            "{reason}"
+        );
+    }
+}
+
 #[test]
 fn a_lapsed_certificate_is_cured_by_a_persons_command() {
     let mut machine = Machine {
@@ -461,4 +613,60 @@ fn the_host_programs_own_failures_have_their_advice() {
         steps[0].say,
         "Make the SSH user an administrator of the host"
     );
+}
+
+#[test]
+fn a_machine_that_a_person_removed_is_brought_back_by_a_reset_to_the_record_before() {
+    let gone = Machine {
+        removed: true,
+        ..machine_in(MachinePhase::Gone)
+    };
+    // It entered the state at record 7.
+    assert_eq!(lines(&steps(&gone, None)), ["dormer reset m --to 6"]);
+    let replaced = Machine {
+        removed: false,
+        ..gone
+    };
+    assert_eq!(steps(&replaced, None), []);
+}
+
+#[test]
+fn the_only_candidate_to_replace_a_machine_is_named() {
+    let waits = machine_in(MachinePhase::ReplacementWait);
+    let rollout = |candidates: &[&str]| {
+        rollout_with(
+            json!({"slots": [{"token": 4, "holder": "u", "name": "m", "marked": false, "seq": 2,
+            "since": "2026-11-21T07:00:12.000Z", "waitsFor": "a Machine", "candidates": candidates}]}),
+        )
+    };
+    let first = |candidates: &[&str]| lines(&steps(&waits, Some(&rollout(candidates))))[0].clone();
+    assert_eq!(first(&["win-9"]), "dormer why win-9");
+    assert!(first(&["win-9", "win-8"]).starts_with("dormer get machines"));
+    assert!(first(&[]).starts_with("dormer get machines"));
+}
+
+/// A step with a command shows something; the step after it in words need not show it again.
+#[test]
+fn no_step_in_words_repeats_the_command_before_it() {
+    for code in [
+        "NodeOverdue",
+        "NoServingCertificate",
+        "TaintsAmiss",
+        "NotItsNode",
+        "WrongKubelet",
+        "WrongContainerd",
+        "WrongOs",
+        "LabelMissing",
+    ] {
+        let failed = failed_while(MachinePhase::Marking, code, "no");
+        let all = steps(&failed, None);
+        let [program, verb, kind, ..] = all[0].argv.as_slice() else {
+            panic!("{code}: {all:?}");
+        };
+        let shown = format!("{program} {verb} {kind}");
+        // A list of requests shows less than their description.
+        for repeated in [shown.as_str(), "kubectl get csr"] {
+            assert!(!all[1].say.contains(repeated), "{code}: {}", all[1].say);
+        }
+    }
 }

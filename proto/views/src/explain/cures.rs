@@ -30,7 +30,7 @@ pub(super) const UNKNOWN: Cure = cured(Outside::MendHost, "Mend the cause");
 pub(super) const OPEN_SSH: Cure = cured(
     Outside::OpenSsh,
     "Check that the host runs (the cloud's console shows it), that its sshd runs, and that the security group and the \
-     host's firewall let dormer reach its SSH port (`--ssh-port`, 22 by default)",
+     host's firewall let dormer reach its SSH port (--ssh-port, 22 by default)",
 );
 pub(super) const ACCEPT_KEY: Cure = cured(
     Outside::AcceptKey,
@@ -62,6 +62,14 @@ pub fn is_connection(code: &str) -> bool {
 const CURES: &[(&[&str], Cure)] = &[
     (&["AuthRejected"], ACCEPT_KEY),
     (
+        &["SshAgentUnusable"],
+        cured(
+            MendCluster,
+            "Start the SSH agent that has the key of the Windows hosts, and see with ssh-add -l that it holds the key: it may be \
+             locked (ssh-add -X)",
+        ),
+    ),
+    (
         &["HostKeyChanged"],
         cured(
             CompareHostKey,
@@ -74,15 +82,22 @@ const CURES: &[(&[&str], Cure)] = &[
         &["NotItsAddress", "NoAddress"],
         cured(
             MendCluster,
-            "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
-             next order names it. An order that names another host again and again is old, or forged",
+            "Compare the Machine's status.addresses with the host's address. Once it is the host's own, the next order names it. \
+             An order that names another host again and again is old, or forged",
+        ),
+    ),
+    (
+        &["MachineNotWindows"],
+        cured(
+            MendCluster,
+            "Compare the Machine's labels with those of its MachineSet's template: dormer logs in to Windows machines alone",
         ),
     ),
     (
         &["MachineGone"],
         cured(
             MendCluster,
-            "See whether the Machine is there: kubectl get machine. Without it there is no host to change",
+            "Check that the Machine is there: without it there is no host to change",
         ),
     ),
     (
@@ -226,7 +241,7 @@ const CURES: &[(&[&str], Cure)] = &[
         cured(
             MendNode,
             "Find out which host has the Node's name: compare its ProviderID with the Machine's. If no host has it any more, \
-             delete the old Node with kubectl delete node and its name",
+             delete the old Node",
         ),
     ),
     (
@@ -249,7 +264,7 @@ const CURES: &[(&[&str], Cure)] = &[
         &["PoolStopped"],
         cured(
             CorrectPool,
-            "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
+            "End the stop of the pool: set spec.stop of its WindowsPool to false",
         ),
     ),
     (
@@ -296,8 +311,7 @@ const CURES: &[(&[&str], Cure)] = &[
         &["WrongOs", "WrongArchitecture", "WrongBuild"],
         cured(
             MendNode,
-            "Find out who writes the label: kubectl get node --show-labels --show-managed-fields -o yaml. A restart of the \
-             kubelet writes what the host is",
+            "Find out who writes the label: managedFields names the program. A restart of the kubelet writes what the host is",
         ),
     ),
     (
@@ -312,39 +326,38 @@ const CURES: &[(&[&str], Cure)] = &[
         &["TaintsAmiss"],
         cured(
             MendNode,
-            "Find out which controller should remove or set the taint: kubectl describe node. The cloud controller manager \
-             removes node.cloudprovider.kubernetes.io/uninitialized",
+            "Find out which controller should remove or set the taint. The cloud controller manager removes \
+             node.cloudprovider.kubernetes.io/uninitialized",
         ),
     ),
     (
         &["NoServingCertificate"],
         cured(
             MendNode,
-            "Check the kubelet's request for a serving certificate: kubectl get csr. Open port 10250 of the host to dormer and \
-             to the API server",
+            "Find out why the kubelet's request for a serving certificate was not approved or not signed. Open port 10250 of the \
+             host to dormer and to the API server",
         ),
     ),
     (
         &["DaemonSetPodNotReady"],
         cured(
             MendNode,
-            "See why the named pods are not Ready: kubectl describe pod. A DaemonSet for Linux alone needs the node selector \
-             kubernetes.io/os: linux",
+            "Mend the named pods. A DaemonSet for Linux alone needs the node selector kubernetes.io/os: linux",
         ),
     ),
     (
         &["NotSettled"],
         cured(
             MendNode,
-            "See why the Node does not stay Ready: kubectl describe node, and the kubelet's log on the host",
+            "Find out why the Node does not stay Ready: its conditions, and the kubelet's log on the host",
         ),
     ),
     (
         &["CanaryNotScheduled", "CanaryNotStarted"],
         cured(
             MendNode,
-            "See what the canary pod lacks: kubectl describe pod canary-NODE in the namespace of --canary-namespace. The node \
-             has to get the image that `canary` of payload.yaml names, from its registry or a mirror of it",
+            "Give the canary pod what its Events name. The node has to get the image that `canary` of payload.yaml names, from \
+             its registry or a mirror of it",
         ),
     ),
     (
@@ -359,11 +372,11 @@ const CURES: &[(&[&str], Cure)] = &[
         cured(
             MendNode,
             "Check the node's network: the CNI's and kube-proxy's logs on the host, and the networks and endpoints of HNS. The \
-             pod canary-NODE in the namespace of --canary-namespace tries on: kubectl describe pod shows its latest error",
+             pod tries on: lastState.terminated.message of its containers has the latest error",
         ),
     ),
     (
-        &["NodeCheckFailed", "NoLogs"],
+        &["NodeCheckFailed", "NoLogs", "NoExec"],
         cured(
             MendNode,
             "See which check fails: dormer verify NODE runs all of them",
@@ -371,7 +384,7 @@ const CURES: &[(&[&str], Cure)] = &[
     ),
     (
         &["NotReadyOverdue"],
-        cured(MendNode, "See what the Node lacks: kubectl describe node"),
+        cured(MendNode, "Mend what its conditions name"),
     ),
     (&["RebootOverdue"], SCREEN_SHOWS_WHY),
     (
@@ -382,6 +395,12 @@ const CURES: &[(&[&str], Cure)] = &[
         ),
     ),
 ];
+
+/// Every code with a cure.
+#[cfg(test)]
+pub(super) fn codes() -> impl Iterator<Item = &'static str> {
+    CURES.iter().flat_map(|(codes, _)| codes.iter().copied())
+}
 
 /// Cure of a failure code. `None`: only the message can say.
 pub(super) fn cure(code: &str) -> Option<Cure> {

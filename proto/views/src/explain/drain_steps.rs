@@ -3,16 +3,20 @@
 use super::{
     dotless, problem,
     shared_steps::{IGNORE, UNCORDON, kubectl, node},
-    step::{Outside, Step},
+    step::{NO_FINALIZERS, Outside, Step},
 };
 use crate::{
     machine::{Blocker, Machine},
+    older_texts,
     rollout::Rollout,
 };
 use dormer_proto::{message::listed, phase::Unavailable};
 
 /// Taint of a Node whose host is off: Kubernetes then deletes its pods.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+
+/// Patch of a budget, of either form, that lets one pod go at a time.
+const ONE_AT_A_TIME: &str = r#"{"spec":{"minAvailable":null,"maxUnavailable":1}}"#;
 
 /// Most pods of a budget by name.
 const PODS_MAX: usize = 6;
@@ -106,6 +110,12 @@ pub fn to_continue(rollout: &Rollout) -> Option<Step> {
     rollout.eroded.then(|| Step::command(say, &resume))
 }
 
+/// Command that takes a rollback back, so that the spec's payload applies again.
+pub fn to_end_rollback(rollout: &Rollout) -> Step {
+    let argv = ["dormer", "rollback", "--pool", &rollout.pool, "--end"];
+    Step::command("Go forward again", &argv)
+}
+
 /// Steps of a drain. `None`: nothing is known to hold it up.
 pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
     let blockers = machine.drain.as_ref().map(|drain| &drain.blockers);
@@ -127,11 +137,11 @@ pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
         let say = "Tell Kubernetes that the host is off, once that is certain";
         steps.push(Step::command(say, &taint));
     } else {
-        let say = allow_eviction(machine, blocker).unwrap_or_else(|| {
-            let why = dotless(&blocker.why);
-            format!("Remove what keeps {}: {why}", blocker.pod)
-        });
-        steps.push(Step::outside(Outside::LetGo, say));
+        steps.push(let_go(machine, blocker));
+    }
+    // No earlier configuration is left, and an abort has no effect.
+    if machine.torn_down {
+        return Some(steps);
     }
     let abort = ["dormer", "abort", machine.name.as_str()];
     let drain = machine.asked.as_ref().is_some_and(|it| it.begun);
@@ -141,6 +151,45 @@ pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
     };
     steps.push(Step::command(say, &abort).instead());
     Some(steps)
+}
+
+/// Step that lets a pod go, with a command where one does it.
+fn let_go(machine: &Machine, blocker: &Blocker) -> Step {
+    let why = dotless(&blocker.why);
+    let finalizers = match blocker.finalizers.as_slice() {
+        [] => older_texts::finalizers(&blocker.why).map(str::to_owned),
+        names => Some(names.join(", ")),
+    };
+    let otherwise = || match &finalizers {
+        Some(names) => format!(
+            "Let the program that set them remove the finalizers {names} of {}. If it is gone for good",
+            blocker.pod
+        ),
+        None => format!("Remove what keeps {}: {why}", blocker.pod),
+    };
+    let say = allow_eviction(machine, blocker).unwrap_or_else(otherwise);
+    let step = Step::outside(Outside::LetGo, say);
+    let Some((namespace, pod)) = blocker.pod.split_once('/') else {
+        return step;
+    };
+    let words: Vec<&str> = match blocker.budgets.as_slice() {
+        [budget] => vec![
+            "patch",
+            "pdb",
+            budget,
+            "--type",
+            "merge",
+            "-p",
+            ONE_AT_A_TIME,
+        ],
+        // The reason names them; which one stays is a person's choice.
+        [_, _, ..] => vec!["delete", "pdb", "BUDGET"],
+        _ if finalizers.is_some() => {
+            vec!["patch", "pod", pod, "--type", "merge", "-p", NO_FINALIZERS]
+        }
+        _ => return step,
+    };
+    step.fill(&[&["kubectl", "-n", namespace][..], &words].concat())
 }
 
 /// What to do about the PodDisruptionBudget that keeps a pod, with all pods that it keeps. `None`: something else keeps it.
@@ -157,7 +206,7 @@ fn allow_eviction(machine: &Machine, blocker: &Blocker) -> Option<String> {
     let pods: Vec<&str> = same.map(|it| it.pod.as_str()).collect();
     Some(format!(
         "Let the PodDisruptionBudget {budget} in the namespace {namespace} allow evictions: start more pods that it covers, \
-         mend those that are not Ready, or lower what it asks for. It keeps {}",
+         mend those that are not Ready, or lower what it asks for. It keeps {}. To let one pod go at a time",
         listed(&pods, PODS_MAX)
     ))
 }

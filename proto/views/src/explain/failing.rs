@@ -4,6 +4,7 @@ use super::{cures::code_of_host, dotless, now};
 use crate::{
     machine::{Machine, PhaseFailure},
     moment::{Moment, age, span},
+    older_texts,
     record::{EventKind, Record},
     run::{Task, TaskFailure},
 };
@@ -198,6 +199,8 @@ pub fn step_text(task: &str) -> &str {
 /// A failure in words, its code behind them: `access denied: cannot write C:\k (AccessDenied)`.
 pub fn cause(code: &str, message: &str) -> String {
     let message = dotless(message);
+    let taken = older_texts::taken_name(message);
+    let message = taken.as_deref().unwrap_or(message);
     let code = &code::shown(code);
     match code_of_host(code) {
         Some(known) if !message::repeats(code, message) => match (known.text(), message) {
@@ -235,4 +238,30 @@ pub(super) fn is_time_up(machine: &Machine) -> bool {
             .failure
             .as_ref()
             .is_some_and(|it| it.code == TIME_UP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_foreign_node_has_is_one_cause() {
+        let message = "no Node ip-10-0-0-7 appeared; a certificate request was not approved: the Node ip-10-0-0-7 is there, \
+                       and belongs to old:///1, not aws:///a/i-1";
+        let said = cause("NodeOverdue", message);
+        assert_eq!(
+            said,
+            "its Node did not appear, because a foreign Node has its name: ip-10-0-0-7 belongs to old:///1, and the Machine \
+             is aws:///a/i-1 (NodeOverdue)"
+        );
+        assert_eq!(
+            in_few_words(&said, "NodeOverdue"),
+            "its Node did not appear, because a foreign Node has its name"
+        );
+        let other = "no Node n appeared; a certificate request was not approved: it names the address 10.9.9.9";
+        assert_eq!(
+            cause("NodeOverdue", other),
+            format!("{other} (NodeOverdue)")
+        );
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     common::common,
     dotless,
     problem::{MachineProblem, problem},
-    shared_steps::{known_node, node},
+    shared_steps::{Selected, known_node, node},
     step::{Step, TAKES_AWAY},
     steps,
 };
@@ -26,7 +26,7 @@ pub struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Next steps, without alternatives. Their commands are for all of its machines.
+    /// Next steps, without alternatives. Their words and commands are for all of its machines.
     pub fn steps(&self, rollout: Option<&Rollout>) -> Vec<Step> {
         let Some(first) = self.machines.first() else {
             return Vec::new();
@@ -34,9 +34,33 @@ impl Group<'_> {
         let mut steps = steps(first, rollout);
         steps.retain(|step| !step.instead);
         if self.machines.len() > 1 {
-            steps.iter_mut().for_each(|step| self.for_all(step, first));
+            for step in &mut steps {
+                self.for_all(step, first);
+                step.say = self.said_of_all(&step.say, first);
+            }
         }
         steps
+    }
+
+    /// Words of a step without what only the first machine has: several hosts would get the name of one.
+    fn said_of_all(&self, say: &str, first: &Machine) -> String {
+        let others = |own: fn(&Machine) -> Option<&str>| {
+            let own_of_first = own(first)?;
+            let alike = self.machines.iter().all(|it| own(it) == Some(own_of_first));
+            (!alike).then_some(own_of_first)
+        };
+        let own = [
+            (others(|it| Some(node(it))), "its own Node's name"),
+            (others(|it| Some(&it.name)), "its own name"),
+            (others(|it| it.address.as_deref()), "its own address"),
+            (others(|it| it.owner.as_deref()), "its owner"),
+        ];
+        replaced(say, |word| {
+            let known = own.iter().find(|(own, _)| *own == Some(word));
+            // A machine may be called as a noun of the text: a name has a sign or a digit.
+            let is_name = word.contains(|c: char| !c.is_alphabetic());
+            known.filter(|_| is_name).map(|(_, instead)| *instead)
+        })
     }
 
     /// Makes the command of the first machine one for all of them, where one can be. What deletes is for one machine at a
@@ -85,12 +109,21 @@ impl Group<'_> {
     /// The same for a command of kubectl, whose kind says which names it takes: a Node may have the name of a Machine.
     fn kubectl_for_all(&self, step: &mut Step, first: &Machine) {
         let argv = step.argv.clone();
-        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let mut words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let by_node = words.iter().enumerate().find_map(|(at, word)| {
+            let (what, of) = Selected::in_word(word)?;
+            (of == node(first)).then_some((at, what))
+        });
+        if let Some((at, what)) = by_node {
+            let placeholder = CommandObject::Node.placeholder();
+            let selector = format!("{}{placeholder}", what.before_node());
+            words[at] = &selector;
+            return one_by_one(step, &words);
+        }
         let Some((kind, at)) = CommandObject::of(&words, first) else {
             return;
         };
         if TAKES_AWAY.iter().any(|verb| words[..at].contains(verb)) {
-            let mut words = words.clone();
             words[at] = kind.placeholder();
             return one_by_one(step, &words);
         }
@@ -136,6 +169,14 @@ impl Group<'_> {
         if let Some(first) = problems.into_iter().next() {
             self.problem = MachineProblem { cause, ..first };
         }
+    }
+
+    /// Those seconds, where the cause does not say them: a halt's text has its age.
+    pub fn seconds_beside(&self) -> Option<u64> {
+        let dated = |it: &&&Machine| it.halt.as_ref().is_some_and(|halt| halt.since.is_some());
+        let said = self.alone.iter().all(String::is_empty)
+            && self.machines.first().filter(dated).is_some();
+        self.seconds().filter(|_| !said)
     }
 
     /// Seconds for which the first of its machines has the trouble, if that is known.
@@ -198,23 +239,12 @@ fn steps_of_any(machine: &Machine) -> Vec<String> {
         Some(machine.namespace.as_str()),
     ];
     let own: Vec<&str> = own.into_iter().flatten().collect();
-    let mark = |word: &str| match own.contains(&word) {
-        true => "…".to_owned(),
-        false => word.to_owned(),
+    let mark = |word: &str| match Selected::in_word(word) {
+        _ if own.contains(&word) => "…".to_owned(),
+        Some((what, node)) if own.contains(&node) => format!("{}…", what.before_node()),
+        _ => word.to_owned(),
     };
-    const ENDS: [char; 7] = [' ', ':', ';', ',', '=', '(', ')'];
-    let said = |text: &str| {
-        let words = text.split_inclusive(ENDS).map(|word| {
-            let bare = word.trim_end_matches(ENDS);
-            // An article is no name, though a machine of a test may be called so.
-            if bare.len() < 3 {
-                word.to_owned()
-            } else {
-                word.replace(bare, &mark(bare))
-            }
-        });
-        words.collect::<String>()
-    };
+    let said = |text: &str| replaced(text, |word| own.contains(&word).then_some("…"));
     let steps = steps(machine, None).into_iter().filter(|it| !it.instead);
     let lines = steps.map(|it| {
         let words = it.argv.iter().chain(&it.fill).map(|word| mark(word));
@@ -222,6 +252,25 @@ fn steps_of_any(machine: &Machine) -> Vec<String> {
         format!("{} {}", said(&it.say), words.join(" "))
     });
     lines.collect()
+}
+
+/// Text in which some of its whole words are others.
+fn replaced(text: &str, instead: impl Fn(&str) -> Option<&'static str>) -> String {
+    const ENDS: [char; 7] = [' ', ':', ';', ',', '=', '(', ')'];
+    // A full stop may be a part of a name.
+    const CLOSES: [char; 10] = [' ', ':', ';', ',', '=', '(', ')', '.', '\'', '"'];
+    let words = text.split_inclusive(ENDS).map(|word| {
+        let from = word.len() - word.trim_start_matches(['\'', '"']).len();
+        let (begin, word) = word.split_at(from);
+        let bare = word.trim_end_matches(CLOSES);
+        let bare = bare.strip_suffix("'s").unwrap_or(bare);
+        // An article is no name, though a machine of a test may be called so.
+        match instead(bare).filter(|_| bare.len() >= 3) {
+            Some(instead) => format!("{begin}{instead}{}", &word[bare.len()..]),
+            None => format!("{begin}{word}"),
+        }
+    });
+    words.collect()
 }
 
 /// Machines in trouble, grouped by equal causes and equal steps: the most urgent first, then the largest group.
@@ -320,6 +369,9 @@ mod tests {
             halt: Some(crate::machine::Halt {
                 kind: HaltKind::Held.into(),
                 by: Some(by.into()),
+                own: None,
+                who: None,
+                why: None,
                 text: format!("held by {by}"),
                 since: None,
             }),
@@ -394,6 +446,71 @@ mod tests {
                 "dormer unquarantine b",
             ]
         );
+    }
+
+    /// Each machine of a group would get the name of one.
+    #[test]
+    fn no_step_of_a_group_names_one_of_its_machines() {
+        let waits = |phase, name: &str| Machine {
+            name: name.into(),
+            expected_node: Some(format!("{name}.internal")),
+            address: Some(format!("10.0.0.{}", name.len())),
+            owner: Some(format!("MachineSet/of-{name}")),
+            ..after(machine_in(phase), 60)
+        };
+        let overdue = |name: &str| waits(MachinePhase::NodeWait, name);
+        let asks = crate::machine::Condition {
+            kind: dormer_proto::machine::OWN_REQUEST.into(),
+            status: "False".into(),
+            reason: dormer_proto::machine::OTHER_NAME_POSSIBLE.into(),
+            message: "csr-x asks for the certificate of master-0".into(),
+        };
+        let in_another_name = |name: &str| Machine {
+            machine_conditions: vec![asks.clone()],
+            ..overdue(name)
+        };
+        let refused = |name: &str| Machine {
+            certificate_refused: Some(format!("10.0.0.{} is no address of it", name.len())),
+            ..overdue(name)
+        };
+        let no_room = |name: &str| Machine {
+            machine_error: Some("no quota".into()),
+            ..waits(MachinePhase::AddressWait, name)
+        };
+        let both = ["win-a", "win-bc"];
+        for (case, machines) in [
+            ("another name", both.map(in_another_name)),
+            ("no request", both.map(overdue)),
+            ("refused", both.map(refused)),
+            ("no address", both.map(no_room)),
+        ] {
+            let groups = groups(&machines);
+            let [group] = groups.as_slice() else {
+                panic!("{case}: {groups:?}");
+            };
+            assert_eq!(group.machines.len(), 2, "{case}");
+            let steps = group.steps(None);
+            let said: Vec<&str> = steps.iter().map(|it| it.say.as_str()).collect();
+            assert!(!said.is_empty(), "{case}");
+            for own in ["win-a", "win-bc", "10.0.0."] {
+                assert!(!said.iter().any(|it| it.contains(own)), "{case}: {said:?}");
+            }
+            let one = steps_of(&machines[..1]);
+            assert_ne!(said, one, "{case}: the first one's own are in its steps");
+        }
+        // What all of them have stays.
+        let of_one_set = both.map(|name| Machine {
+            owner: Some("MachineSet/windows".into()),
+            ..no_room(name)
+        });
+        let said = steps_of(&of_one_set).join(" ");
+        assert!(said.contains("what MachineSet/windows asks for"), "{said}");
+    }
+
+    fn steps_of(machines: &[Machine]) -> Vec<String> {
+        let groups = groups(machines);
+        let steps = groups.iter().flat_map(|it| it.steps(None));
+        steps.map(|it| it.say).collect()
     }
 
     #[test]
@@ -540,6 +657,8 @@ mod tests {
             asked: Some(PendingRequest {
                 what: crate::machine::AskedFor::Drain.into(),
                 by: Some("ann: a new kernel".into()),
+                who: None,
+                why: None,
                 at: None,
                 begun: false,
             }),
@@ -595,6 +714,66 @@ mod tests {
                 ("Approval", vec!["m"]),
                 ("Probing", vec!["m"]),
             ]
+        );
+    }
+
+    /// The name of a Node stands within a word of these commands.
+    #[test]
+    fn machines_with_one_fault_of_the_network_are_one_group_whose_command_names_none() {
+        for code in [
+            "NoOutbound",
+            "NoServiceIp",
+            "NoPodToPod",
+            "NoNodePort",
+            "CanaryNotStarted",
+            "DaemonSetPodNotReady",
+        ] {
+            let failed = |name: &str| Machine {
+                name: name.into(),
+                node: Some(format!("ip-{name}.ec2.internal")),
+                ..failed_while(MachinePhase::Marking, code, "no")
+            };
+            let machines = [failed("win-1"), failed("win-2")];
+            let groups = groups(&machines);
+            assert_eq!(groups.len(), 1, "{code}");
+            let lines = groups[0].steps(None);
+            let lines: Vec<String> = lines.iter().filter_map(Step::line).collect();
+            assert!(lines[0].starts_with("kubectl get "), "{code}: {lines:?}");
+            assert!(lines[0].ends_with("NODE"), "{code}: {lines:?}");
+            assert!(!lines[0].contains("win-"), "{code}: {lines:?}");
+            let retry = format!("dormer retry --all-failed --code {code}");
+            assert!(lines.contains(&retry), "{code}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_at_the_end_of_a_sentence_or_with_a_possessive_is_a_name_and_a_noun_is_none() {
+        let own = |word: &str| (word == "ip-1.ec2.internal").then_some("its own Node's name");
+        for (text, expected) in [
+            ("See ip-1.ec2.internal.", "See its own Node's name."),
+            ("See 'ip-1.ec2.internal'", "See 'its own Node's name'"),
+            ("See \"ip-1.ec2.internal\".", "See \"its own Node's name\"."),
+            ("ip-1.ec2.internal's disk", "its own Node's name's disk"),
+            ("ip-1.ec2.internal.example", "ip-1.ec2.internal.example"),
+        ] {
+            assert_eq!(replaced(text, own), expected);
+        }
+        let named = |name: &str| Machine {
+            name: name.into(),
+            ..failed_while(MachinePhase::Probing, "ClockSkew", "no")
+        };
+        let machines = [named("host"), named("win-1")];
+        let group = Group {
+            problem: problem(&machines[0]).expect("trouble"),
+            machines: machines.iter().collect(),
+            alone: Vec::new(),
+            shares_code: false,
+        };
+        let steps = group.steps(None);
+        assert!(
+            steps[0].say.contains("Set the host's clock"),
+            "{}",
+            steps[0].say
         );
     }
 }

@@ -1,14 +1,21 @@
 //! Steps of a machine that does not serve yet, or whose Node is not Ready.
 
 use super::{
-    dotless, problem,
+    dotless,
+    other_name::{OtherName, other_name},
+    problem,
     shared_steps::{deleted, kubectl, node, owner},
     step::{Outside, Step},
 };
 use crate::{
     machine::{Machine, MachineKind},
+    older_texts,
     open_enum::OpenEnum,
 };
+
+/// What a person does to see who asks in which name. A list of requests (`kubectl get csr`) has no such column.
+pub(super) const SEE_REQUESTS: &str = "See the requests, with the names in them";
+pub(super) const DESCRIBE_REQUESTS: [&str; 3] = ["kubectl", "describe", "csr"];
 
 /// Steps of a Machine without an address.
 pub(super) fn address(machine: &Machine) -> Vec<Step> {
@@ -44,40 +51,67 @@ pub(super) fn address(machine: &Machine) -> Vec<Step> {
     )]
 }
 
+/// Steps of a machine whose host asks, or may ask, in another name. Its kubelet asks in its own only after a restart.
+pub(super) fn ask_in_own_name(machine: &Machine, found: OtherName<'_>) -> Vec<Step> {
+    let csr = found.csr;
+    let own = node(machine);
+    // With the machine's own token no other host asks.
+    let another = match found.sure {
+        true => String::new(),
+        false => format!(" If it is {own}, another host made the request."),
+    };
+    let say = format!(
+        "See on the host which name its kubelet has: --hostname-override in sc.exe qc kubelet; only without that flag what \
+         hostname prints, in lower case. If it is not {own}, correct it there and restart the host.{another} Do not approve \
+         {csr}: its certificate would make the host another Node"
+    );
+    vec![
+        Step::command(
+            "See the name in the request",
+            &["kubectl", "describe", "csr", csr],
+        ),
+        Step::outside(Outside::MendNode, say),
+    ]
+}
+
 /// Steps of a machine whose kubelet has no Node yet.
 pub(super) fn no_node(machine: &Machine) -> Vec<Step> {
     if let Some(why) = &machine.certificate_refused {
-        let mut steps = certificate(why);
+        let mut steps = certificate(machine, why);
+        steps.push(deleted(machine).instead());
+        return steps;
+    }
+    if let Some(found) = other_name(machine) {
+        let mut steps = ask_in_own_name(machine, found);
         steps.push(deleted(machine).instead());
         return steps;
     }
     let say = format!(
-        "Compare the name in the kubelet's request with system:node:{}: if it differs, give the host the Machine's name; if \
-         there is no request, read the kubelet's log on the host",
+        "Compare the name after system:node: in the kubelet's request with {}: if it differs, correct --hostname-override in \
+         sc.exe qc kubelet or, without that flag, the host's name; if there is no request, read the kubelet's log on the host",
         node(machine)
     );
     vec![
-        Step::command("See the requests", &["kubectl", "get", "csr"]),
+        Step::command(SEE_REQUESTS, &DESCRIBE_REQUESTS),
         Step::outside(Outside::MendNode, say),
         deleted(machine).instead(),
     ]
 }
 
-/// Steps after a certificate request that was not approved. The approver names the Node of another machine so:
-/// "the Node NAME is there, and belongs to ID, not ID".
-pub(super) fn certificate(why: &str) -> Vec<Step> {
-    let others = why
-        .strip_prefix("the Node ")
-        .and_then(|rest| rest.split_once(" is there, and belongs to "));
-    if let Some((node, _)) = others {
+/// Steps after a certificate request that was not approved. Only the machine's own Node is named for deletion: a host chooses
+/// the texts of its request.
+pub(super) fn certificate(machine: &Machine, why: &str) -> Vec<Step> {
+    let known = machine.foreign_node.as_ref().map(|it| it.node.clone());
+    let foreign = known.or_else(|| older_texts::refused_for(why).map(|it| it.node));
+    if let Some(foreign) = foreign.filter(|it| it == node(machine)) {
         return vec![
             Step::command(
                 "See whose Node it is",
-                &["kubectl", "describe", "node", node],
+                &["kubectl", "describe", "node", &foreign],
             ),
             Step::command(
                 "Delete it if no host has it any more",
-                &["kubectl", "delete", "node", node],
+                &["kubectl", "delete", "node", &foreign],
             ),
         ];
     }
@@ -89,7 +123,7 @@ pub(super) fn certificate(why: &str) -> Vec<Step> {
 }
 
 /// Steps of a machine that served, whose Node is not available, and whose kubelet got no certificate. Its Node has to be
-/// torn down under the lease, and only then a first certificate is approved for that name once more.
+/// torn down under the lease, and only then a first certificate is approved for that name again.
 pub(super) fn lapsed(machine: &Machine) -> Vec<Step> {
     let name = machine.name.as_str();
     let say = match machine.kind.as_ref().and_then(OpenEnum::known) {

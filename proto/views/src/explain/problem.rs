@@ -1,15 +1,16 @@
 //! Machines that need attention: which, how urgently, and from which cause. `dormer status`, `dormer get` and the
 //! console share these limits.
 
-pub use super::rollout_words::{ROLLOUT_WORDS, seconds_left, stands_still, time_left};
+pub use super::rollout_words::{ROLLOUT_WORDS, stands_still};
 
 use crate::{
-    explain::{cause, is_connection, now},
+    explain::{cause, dotless, is_connection, now, other_name::other_name},
     machine::{
-        CertificateUse, Condition, Halt, HaltKind, KubeletCertificate, Machine, PhaseFailure,
-        Retried, person,
+        A_PERSON, CertificateUse, Condition, Halt, HaltKind, KubeletCertificate, Machine,
+        PendingRequest, PhaseFailure, Retried,
     },
     moment::{Moment, span},
+    older_texts,
     rollout::Rollout,
     run::{Task, TaskFailure},
     timing::PhaseTiming,
@@ -18,6 +19,7 @@ use dormer_proto::{
     code,
     id::Timestamp,
     listed,
+    machine::OTHER_NAME,
     phase::{MachinePhase, MachineState, Unavailable},
 };
 
@@ -26,6 +28,9 @@ const MINUTE: u64 = 60;
 /// Seconds after which a Node that served and is not Ready counts as stuck: a reboot with updates lasts so long
 /// (docs/field-notes.md).
 pub const DOWN_SECONDS: u64 = 20 * MINUTE;
+/// Seconds after which a drain that pods hold up counts as slow, while it is unknown how long drains take: grace periods
+/// (30 s by default) and pods that start elsewhere, for whose budgets others wait, hold up every one for a while.
+pub const HELD_UP_SLOW_SECONDS: u64 = 3 * MINUTE;
 /// Seconds after which a drain that pods hold up counts as stuck.
 pub const HELD_UP_SECONDS: u64 = 10 * MINUTE;
 
@@ -100,6 +105,11 @@ pub(super) fn usual(machine: &Machine) -> Option<u64> {
 pub(super) fn usual_of_late(machine: &Machine) -> Option<u64> {
     let usual = usual(machine)?;
     is_late(machine).then_some(usual)
+}
+
+/// Whether the cause of its trouble says how long its step usually takes: it lasts too long, and no attempt of it has failed.
+pub(super) fn says_usual(machine: &Machine) -> bool {
+    is_late(machine) && newest_failure(machine).is_none()
 }
 
 /// Whether the machine's trouble is that its step lasts too long.
@@ -201,13 +211,30 @@ pub fn heals_by(machine: &Machine) -> Option<Moment> {
                 .filter(|_| urgency.is_some())
                 .map(Moment);
         }
-        MachinePhase::Evicting if held_up(machine).is_some() => HELD_UP_SECONDS,
+        MachinePhase::Evicting if urgency.is_some() && drain_ends(machine).is_some() => {
+            return drain_ends(machine);
+        }
+        // With afterTimeout: Wait a budget yields only to a change of its pods or of itself: a person has to make one.
+        MachinePhase::Evicting if urgency.is_some() && is_kept_by_budget(machine) => return None,
+        MachinePhase::Evicting if machine.is_held_up() => HELD_UP_SECONDS,
         phase => limits(phase)?.1,
     };
     let begun = now(machine)
         .0
         .saturating_sub(machine.phase_seconds() * 1_000);
     Some(Moment(Timestamp(begun + limit * 1_000)))
+}
+
+/// When dormer ends what holds its drain up, if that is still to come.
+fn drain_ends(machine: &Machine) -> Option<Moment> {
+    let ends = machine.drain.as_ref()?.ends;
+    ends.filter(|it| it.0 > now(machine))
+}
+
+/// Whether a PodDisruptionBudget holds the machine's drain up.
+fn is_kept_by_budget(machine: &Machine) -> bool {
+    let blockers = machine.drain.iter().flat_map(|drain| &drain.blockers);
+    blockers.take(1).any(|it| !it.budgets.is_empty())
 }
 
 /// Limit of a Node that served and is not Ready: after that it counts as stuck.
@@ -248,7 +275,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<MachineProblem
             format!(" (by {}{})", by.program, at.unwrap_or_default())
         });
         let by = by.unwrap_or_default();
-        let cause = format!("somebody else cordoned its Node{by}, and dormer does not upgrade it");
+        let cause = format!("another client cordoned its Node{by}, and dormer does not upgrade it");
         (Urgency::Person, "cordoned", cause)
     } else if let Some(slot) = rollout.stopped_by() {
         let how = slot.stopped.as_deref().unwrap_or_default();
@@ -293,24 +320,11 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
     if let Some(lacks) = &machine.lacks {
         return Some((Stuck, "lacks".into(), lacks.clone()));
     }
-    if let Some(runs) = &machine.neighbour {
-        let (cause, _) = operator(runs);
-        return Some((Person, "neighbour".into(), cause.to_owned()));
+    if let Some((runs, _)) = operator(machine) {
+        return Some((Person, "neighbour".into(), runs.to_owned()));
     }
     if let Some(halt) = &machine.halt {
-        let code = match halt.kind.known() {
-            Some(HaltKind::Paused) => "paused",
-            Some(HaltKind::Held) => "held",
-            Some(HaltKind::Ignored) => "ignored",
-            None => halt.kind.id(),
-        };
-        let now = now(machine);
-        let all: Vec<String> = machine.halts().map(|it| it.text_at(now)).collect();
-        let urgency = match is_on_purpose(machine) {
-            true => Urgency::OnPurpose,
-            false => Person,
-        };
-        return Some((urgency, code.into(), all.join("; ")));
+        return Some(halted(machine, halt));
     }
     if let Some(failure) = &machine.failure {
         let text = failed(machine, failure);
@@ -368,11 +382,38 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
             let why = machine.certificate_refused.clone().unwrap_or_default();
             Some((Stuck, "CertificateRefused".into(), why))
         }
+        Some(MachinePhase::NodeWait) if let Some(found) = other_name(machine) => {
+            let text = found.text.to_owned();
+            match found.sure {
+                true => Some((Stuck, OTHER_NAME.into(), text)),
+                // Another machine's host may be the one.
+                false => overdue(machine).map(|(urgency, _, late)| {
+                    (urgency, OTHER_NAME.into(), format!("{late}; {text}"))
+                }),
+            }
+        }
         Some(MachinePhase::Evicting) => held_up(machine)
             .or_else(|| overdue(machine))
             .or_else(|| retried(machine)),
         _ => overdue(machine).or_else(|| retried(machine)),
     }
+}
+
+/// A machine that is paused, held or ignored, with all that halts it.
+fn halted(machine: &Machine, halt: &Halt) -> (Urgency, String, String) {
+    let code = match halt.kind.known() {
+        Some(HaltKind::Paused) => "paused",
+        Some(HaltKind::Held) => "held",
+        Some(HaltKind::Ignored) => "ignored",
+        None => halt.kind.id(),
+    };
+    let now = now(machine);
+    let all: Vec<String> = machine.halts().map(|it| it.text_at(now)).collect();
+    let urgency = match is_on_purpose(machine) {
+        true => Urgency::OnPurpose,
+        false => Urgency::Person,
+    };
+    (urgency, code.into(), all.join("; "))
 }
 
 /// The machine as it would be without its halt. `None`: it has none.
@@ -401,15 +442,14 @@ pub(super) fn beneath(machine: &Machine) -> Option<(Urgency, String)> {
 /// waits for it.
 pub(super) fn is_on_purpose(machine: &Machine) -> bool {
     let wants = |halt: &Halt| match halt.kind.known() {
-        Some(HaltKind::Held) => halt
-            .by
-            .as_deref()
-            .is_some_and(|by| !by.starts_with("dormer: ")),
+        Some(HaltKind::Held) => !halt.is_own(),
         Some(HaltKind::Ignored) => true,
         Some(HaltKind::Paused) | None => false,
     };
     let well = beneath(machine).is_none_or(|(urgency, _)| urgency == Urgency::Person);
-    machine.halt.is_some() && machine.token.is_none() && machine.halts().all(wants) && well
+    // A hold and the label do not stop an upgrade that has the lease. A drain keeps the lease until it is resumed.
+    let keeps_lease = machine.token.is_some() && machine.phase == MachinePhase::Drained;
+    machine.halt.is_some() && !keeps_lease && machine.halts().all(wants) && well
 }
 
 /// The certificate of its kubelet that lapses first among those that should have been renewed.
@@ -441,15 +481,20 @@ fn not_renewed(machine: &Machine) -> Option<(Urgency, String, String)> {
     })
 }
 
-/// What runs beside dormer, and the commands that stop it, if the text names them.
-pub(super) fn operator(runs: &str) -> (&str, Option<&str>) {
-    let parts = runs.split_once("; to stop it: ");
-    parts.map_or((runs, None), |(what, cure)| (what, Some(cure)))
+/// What runs beside dormer, and the commands that stop it, if they are known.
+pub(super) fn operator(machine: &Machine) -> Option<(&str, Option<&str>)> {
+    let runs = machine.neighbour.as_deref()?;
+    let stop = machine.neighbour_stop.as_deref();
+    Some(match stop {
+        Some(_) => (runs, stop),
+        None => older_texts::operator(runs),
+    })
 }
 
 /// Who drained it, and the holds that are in force again once it is resumed.
 fn drained(machine: &Machine) -> String {
-    let by = person(machine.asked.as_ref().and_then(|it| it.by.as_deref()));
+    let by = machine.asked.as_ref();
+    let by = by.map_or_else(|| A_PERSON.to_owned(), PendingRequest::person);
     let aside = machine.set_aside.iter().map(|it| it.text_at(now(machine)));
     let aside: Vec<String> = aside.collect();
     let then = match aside.as_slice() {
@@ -462,6 +507,12 @@ fn drained(machine: &Machine) -> String {
 /// Text of a failure, and whether it came again after a retry.
 fn failed(machine: &Machine, failure: &PhaseFailure) -> String {
     let text = cause(&failure.code, &failure.message);
+    // A host whose instance is gone does not answer: that is the cause, and no firewall.
+    let gone = machine.given_up() && is_connection(&failure.code);
+    let text = match machine.machine_error.as_ref().filter(|_| gone) {
+        Some(error) => format!("its Machine failed: {}; {text}", dotless(error)),
+        None => text,
+    };
     match machine.failed_again(now(machine)) {
         Some(again) => format!("{again}: {text}"),
         None => text,
@@ -477,8 +528,8 @@ fn retried(machine: &Machine) -> Option<(Urgency, String, String)> {
 
 /// `being retried by ann (new key) since 08:02 UTC, attempt 2; it failed while probing: no answer (ConnectTimeout)`.
 pub(super) fn retried_text(machine: &Machine, retried: &Retried) -> String {
-    let by = retried.by.as_deref();
-    let by = by.map_or_else(String::new, |by| format!(" by {}", person(Some(by))));
+    let by = retried.requester();
+    let by = by.map_or_else(String::new, |by| format!(" by {by}"));
     let since = retried.at.clock(now(machine));
     let attempt = machine.tasks.iter().map(|task| task.attempt).max();
     let attempt = attempt.map_or_else(String::new, |it| format!(", attempt {it}"));
@@ -529,7 +580,23 @@ fn the_clouds(machine: &Machine) -> Option<(String, String)> {
     Some(("MachineError".into(), error.clone()))
 }
 
-/// Drain that pods hold up.
+/// Why the cloud cannot create a machine that has not served: its code, or the first clause of its error. `None`: it reports no
+/// such thing.
+pub fn refused_by_cloud(machine: &Machine) -> Option<&str> {
+    let conditions = machine.machine_conditions.iter();
+    let refusal = conditions
+        .filter(|it| creation_refused([it.kind.as_str()]))
+        .map(|it| match it.message.as_str() {
+            "" => it.reason.as_str(),
+            message => message,
+        });
+    let error = machine.machine_error.as_deref();
+    let text = refusal.chain(error).find(|it| !it.is_empty());
+    let text = text.filter(|_| !machine.served)?;
+    Some(text.split_once(": ").map_or(text, |(clause, _)| clause))
+}
+
+/// Drain that pods hold up for longer than usual.
 fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
     let blockers = &machine.drain.as_ref()?.blockers;
     let first = blockers.first()?;
@@ -542,10 +609,11 @@ fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
         more => format!("{pod} and {more} more pods hold"),
     };
     let text = format!("{pods} up its drain: {of}{}", first.why);
-    let urgency = if machine.phase_seconds() >= HELD_UP_SECONDS {
-        Urgency::Stuck
-    } else {
-        Urgency::Slow
+    let slow = slow_after((HELD_UP_SLOW_SECONDS, HELD_UP_SECONDS), usual(machine));
+    let urgency = match machine.phase_seconds() {
+        seconds if seconds >= HELD_UP_SECONDS && drain_ends(machine).is_none() => Urgency::Stuck,
+        seconds if seconds >= slow => Urgency::Slow,
+        _ => return None,
     };
     Some((urgency, "DrainHeldUp".into(), text))
 }
@@ -573,6 +641,9 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     }
     let usual = usual.map_or_else(String::new, |it| format!(", usually {}", span(it)));
     let text = match &machine.waiting_for {
+        Some(waits) if machine.phase.known().is_some_and(MachinePhase::waits) => {
+            format!("it waits for {waits}{usual}")
+        }
         Some(waits) => format!("{}{usual}: it waits for {waits}", machine.phase_text),
         None => format!("{}{usual}", machine.phase_text),
     };

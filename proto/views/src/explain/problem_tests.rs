@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     explain::{
         short::in_short,
-        tests::{failed_while, machine_in},
+        tests::{failed_while, halted_by, machine_in},
     },
     machine::{Blocker, Drain},
 };
@@ -65,6 +65,13 @@ fn a_slow_step_has_its_usual_duration_beside_it() {
     let said = format!("{phase}, usually 2m: it waits for SSH on 10.0.0.4");
     assert_eq!(found.cause, said);
     assert_eq!(in_short(&slow).as_deref(), Some("slow: usually 2m, now 7m"));
+    // A phase that waits is not named twice.
+    let mut waits = machine_in(MachinePhase::ReplacementWait);
+    waits.waiting_for = Some("a replacement to serve".into());
+    waits.status.since_seconds = 3 * 60 * MINUTE;
+    let found = problem(&waits).expect("trouble");
+    assert_eq!(found.cause, "it waits for a replacement to serve");
+    assert_eq!(in_short(&waits), Some(found.cause));
     assert_eq!(urgency(&probing(31 * MINUTE)), Some(Urgency::Stuck));
     // Its state may be older than its step.
     let unknown = Machine {
@@ -196,6 +203,9 @@ fn a_hold_is_as_old_as_itself_and_not_as_its_state() {
         halt: Some(crate::machine::Halt {
             kind: HaltKind::Held.into(),
             by: Some("ann".into()),
+            own: None,
+            who: None,
+            why: None,
             text: "held by ann".into(),
             since,
         }),
@@ -305,6 +315,8 @@ fn a_machine_that_is_retried_is_no_calm_one() {
     retried.retried = failed.failure.map(|failure| Retried {
         at: since,
         by: Some("ann: the firewall is open".into()),
+        who: None,
+        why: None,
         failure,
     });
     let found = problem(&retried).expect("trouble");
@@ -334,6 +346,7 @@ fn pods_that_hold_a_drain_up_are_counted_before_the_reason_of_the_first() {
         why: why.into(),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: Vec::new(),
     };
     let cause = |blockers: Vec<Blocker>| {
         let drain = Drain {
@@ -344,7 +357,8 @@ fn pods_that_hold_a_drain_up_are_counted_before_the_reason_of_the_first() {
             drain: Some(drain),
             ..machine_in(MachinePhase::Evicting)
         };
-        problem(&machine).map(|it| it.cause).unwrap_or_default()
+        let late = problem(&after(machine, 4));
+        late.map(|it| it.cause).unwrap_or_default()
     };
     let one = || blocker("shop/cart-7", "it needs 5");
     assert_eq!(
@@ -400,8 +414,11 @@ fn a_drain_is_stuck_only_when_something_holds_it_up() {
         why: "a budget".into(),
         budgets: Vec::new(),
         until_off: false,
+        finalizers: Vec::new(),
     }];
     assert_eq!(held(Vec::new(), 11), None);
+    assert_eq!(held(blocker.clone(), 2), None, "an ordinary drain");
+    assert_eq!(held(blocker.clone(), 3), Some(Urgency::Slow));
     assert_eq!(held(blocker.clone(), 9), Some(Urgency::Slow));
     assert_eq!(held(blocker, 10), Some(Urgency::Stuck));
 }
@@ -451,5 +468,109 @@ fn many_differences_are_a_number() {
     assert_eq!(
         in_short(&with(&["a"; 16])).as_deref(),
         Some("16 or more items differ, see dormer plan")
+    );
+}
+
+#[test]
+fn a_silent_host_whose_instance_is_gone_has_the_error_of_its_machine_as_cause() {
+    let silent = failed_while(MachinePhase::Probing, "ConnectTimeout", "no answer");
+    let gone = Machine {
+        machine_phase: Some("Failed".into()),
+        machine_error: Some("Can't find created instance.".into()),
+        ..silent.clone()
+    };
+    let cause = |machine: &Machine| problem(machine).expect("trouble").cause;
+    assert_eq!(cause(&silent), "no answer (ConnectTimeout)");
+    assert_eq!(
+        cause(&gone),
+        "its Machine failed: Can't find created instance; no answer (ConnectTimeout)"
+    );
+    let refused = failed_while(MachinePhase::Probing, "AuthRejected", "no key fits");
+    let refused = Machine {
+        failure: refused.failure,
+        ..gone
+    };
+    assert_eq!(cause(&refused), "no key fits (AuthRejected)");
+}
+
+#[test]
+fn a_page_does_not_name_a_command_for_its_own_plan() {
+    let machine = Machine {
+        differs: vec!["a".into(), "b".into()],
+        ..machine_in(MachinePhase::Serving)
+    };
+    let shown = super::super::short::in_short_on_page(&machine);
+    assert_eq!(shown.as_deref(), Some("2 items differ"));
+}
+
+/// With `drain.afterTimeout: Abort` or `Force` dormer ends the drain by itself.
+#[test]
+fn a_drain_that_the_pool_ends_continues_by_itself_until_then() {
+    let held = |minutes: u64, ends: Option<u64>| {
+        let blocker = Blocker {
+            pod: "shop/cart-7".into(),
+            why: "it needs 5".into(),
+            budgets: vec!["cart".into()],
+            until_off: false,
+            finalizers: Vec::new(),
+        };
+        let evicting = after(machine_in(MachinePhase::Evicting), minutes);
+        let now = crate::explain::now(&evicting).0;
+        let ends = ends.map(|minutes| Moment(Timestamp(now + minutes * 60_000)));
+        Machine {
+            drain: Some(Drain {
+                left: 1,
+                blockers: vec![blocker],
+                ends,
+                ..Drain::default()
+            }),
+            ..evicting
+        }
+    };
+    let waits = held(4, None);
+    assert_eq!(heals_by(&waits), None, "a person has to do something");
+    for minutes in [4, 50] {
+        let ends = held(minutes, Some(10));
+        assert_eq!(urgency(&ends), Some(Urgency::Slow), "{minutes}");
+        let by = heals_by(&ends);
+        assert_eq!(by, ends.drain.as_ref().and_then(|it| it.ends), "{minutes}");
+    }
+    assert_eq!(urgency(&held(50, None)), Some(Urgency::Stuck));
+}
+
+/// A person who holds a machine during its upgrade stops nothing.
+#[test]
+fn a_hold_under_the_lease_is_no_trouble_and_a_drain_is() {
+    let held = |phase: MachinePhase, kind: &str| Machine {
+        token: Some(4),
+        halt: Some(halted_by(kind, "ann: a look")),
+        ..machine_in(phase)
+    };
+    for phase in [MachinePhase::Evicting, MachinePhase::TearingDown] {
+        assert_eq!(urgency(&held(phase, "held")), Some(Urgency::OnPurpose));
+        assert_eq!(urgency(&held(phase, "paused")), Some(Urgency::Person));
+    }
+    let drained = held(MachinePhase::Drained, "held");
+    assert_eq!(urgency(&drained), Some(Urgency::Person));
+}
+
+#[test]
+fn a_bar_is_what_the_machine_waits_for() {
+    let waits = |text: &str| {
+        let late = Machine {
+            waiting_for: Some(text.into()),
+            ..after(machine_in(MachinePhase::PoolWait), 600)
+        };
+        problem(&late).map(|it| it.cause).unwrap_or_default()
+    };
+    let bar = waits("an upgrade that is allowed: 11.0.0 does not follow 9.0.0");
+    assert!(
+        bar.starts_with("it waits for an upgrade that is allowed: 11.0.0 does not follow 9.0.0"),
+        "{bar}"
+    );
+    let named = waits("the pool's settings");
+    assert!(
+        named.starts_with("it waits for the pool's settings"),
+        "{named}"
     );
 }

@@ -1,9 +1,6 @@
 //! The one word for a rollout's state, and how long it still takes.
 
-use crate::{
-    moment::span,
-    rollout::{LATE, Rollout, Slot},
-};
+use crate::rollout::{LATE, Rollout, Slot};
 use dormer_proto::phase::RolloutState;
 
 /// All words of `word_among`.
@@ -59,9 +56,10 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
     eroded.then(|| "waits for a Machine that its MachineSet no longer wants".to_owned())
 }
 
-/// Seconds until the queue is empty and the last holder done: as many turns as wait and go on, each as long as usual, less
-/// what the holders have taken. `None`: nothing waits, nothing is granted now, a turn is late, or no turn has ended yet.
-pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
+/// Seconds until the queue is empty and the last holder done: as many turns as wait and continue, each as long as usual, less
+/// what the holders have taken. It knows nothing of the machines: `rollout_among::seconds_left` adds that. `None`: nothing
+/// waits, nothing is granted now, a turn is late, or no turn has ended yet.
+pub(super) fn seconds_of(rollout: &Rollout) -> Option<u64> {
     let typical = rollout.typical_turn_seconds?;
     let turns = (rollout.queue.len() + rollout.slots.len()) as u64;
     if turns == 0 || stands_still(rollout).is_some() {
@@ -75,15 +73,6 @@ pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
     let gone: u64 = rollout.slots.iter().map(|it| taken(it).min(typical)).sum();
     let beside = rollout.max_unavailable.unwrap_or(1).max(1);
     Some((typical * turns).saturating_sub(gone).div_ceil(beside))
-}
-
-/// How long the rollout still takes, for people: `~ 45m` while no turn has ended and its steps alone tell it.
-pub fn time_left(rollout: &Rollout) -> Option<String> {
-    let left = span(seconds_left(rollout)?);
-    Some(match rollout.typical_turn_expected {
-        true => format!("~ {left}"),
-        false => left,
-    })
 }
 
 #[cfg(test)]
@@ -123,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_time_left_is_that_of_the_turns_that_wait_and_go_on() {
-        let left = |fields: Value| seconds_left(&rollout_with(fields));
+        let left = |fields: Value| seconds_of(&rollout_with(fields));
         let waiting = json!({"uid": "w", "name": "w", "position": 1, "away": false});
         // The rollout's clock is at 07:05:12.
         let slot = |since: &str| {
@@ -152,11 +141,6 @@ mod tests {
             None,
             "late"
         );
-        let expected = rollout_with(
-            json!({"queue": queued["queue"], "maxUnavailable": 1, "typicalTurnSeconds": 600,
-            "typicalTurnExpected": true}),
-        );
-        assert_eq!(time_left(&expected).as_deref(), Some("~ 20m"));
         assert_eq!(with("maxUnavailable", json!(2)), Some(600));
         assert_eq!(
             with("paused", json!("ann")),

@@ -24,10 +24,51 @@ pub(super) fn kubectl(machine: &Machine, say: &str, words: &[&str]) -> Step {
 
 /// Look at the pools' own Events.
 pub(super) fn pools() -> Step {
-    Step::command(
-        "See what was refused",
-        &["kubectl", "describe", "windowspool", "-A"],
-    )
+    pool_objects("See what was refused")
+}
+
+/// Look at the pools.
+pub(super) fn pool_objects(say: &str) -> Step {
+    Step::command(say, &["kubectl", "describe", "windowspool", "-A"])
+}
+
+/// What a command of kubectl selects by the name of a Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Selected {
+    /// The pods on the Node.
+    Pods,
+    /// The pod that checks the Node from within.
+    Canary,
+    /// Events of that pod.
+    CanaryEvents,
+    /// The pod that connects to that pod.
+    Peer,
+}
+
+impl Selected {
+    const ALL: [Self; 4] = [Self::Pods, Self::Canary, Self::CanaryEvents, Self::Peer];
+
+    /// Selector before the name of the Node.
+    pub(super) fn before_node(self) -> &'static str {
+        match self {
+            Self::Pods => "spec.nodeName=",
+            Self::Canary => "metadata.name=canary-",
+            Self::CanaryEvents => "involvedObject.name=canary-",
+            Self::Peer => "metadata.name=peer-of-canary-",
+        }
+    }
+
+    /// The selection in a word of a command, and the name of the Node there.
+    pub(super) fn in_word(word: &str) -> Option<(Self, &str)> {
+        let mut all = Self::ALL.into_iter();
+        all.find_map(|it| Some((it, word.strip_prefix(it.before_node())?)))
+    }
+}
+
+/// Command that ends in a selector with the name of a Node.
+pub(super) fn selected(what: Selected, node: &str, say: &str, argv: &[&str]) -> Step {
+    let selector = format!("{}{node}", what.before_node());
+    Step::command(say, &[argv, &[&selector]].concat())
 }
 
 /// Replacement by dormer.

@@ -12,6 +12,16 @@ const SHORT_MAX: usize = 60;
 
 /// Summary of a machine in a few words: its trouble, its planned changes, or the condition that it waits for.
 pub fn in_short(machine: &Machine) -> Option<String> {
+    summary(machine, ", see dormer plan")
+}
+
+/// The same for a page, which has a plan of its own.
+pub fn in_short_on_page(machine: &Machine) -> Option<String> {
+    summary(machine, "")
+}
+
+/// As [`in_short`]. `see` says where several changes are listed.
+fn summary(machine: &Machine, see: &str) -> Option<String> {
     if machine.lacks.is_some() {
         // The same for all machines: lists say it once, above.
         return Some("waits for what dormer lacks".to_owned());
@@ -20,10 +30,10 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         [] => None,
         [one] => Some(format!("{one} differs")),
         // A worker names no more.
-        many if many.len() >= NAMED_ITEMS_MAX => Some(format!(
-            "{NAMED_ITEMS_MAX} or more items differ, see dormer plan"
-        )),
-        many => Some(format!("{} items differ, see dormer plan", many.len())),
+        many if many.len() >= NAMED_ITEMS_MAX => {
+            Some(format!("{NAMED_ITEMS_MAX} or more items differ{see}"))
+        }
+        many => Some(format!("{} items differ{see}", many.len())),
     };
     let slow = |problem: &MachineProblem| {
         let usual = usual_of_late(machine).filter(|_| problem.urgency == Urgency::Slow)?;

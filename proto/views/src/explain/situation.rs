@@ -9,18 +9,15 @@ use crate::{
     explain::LastFailure,
     machine::{Condition, Machine},
     moment::{age, span},
+    older_texts,
     rollout::{MachineSet, Rollout},
     run::{Heartbeat, Task},
 };
 use dormer_proto::{
-    machine::NAMED_ITEMS_MAX,
-    message::listed,
+    machine::{DIFFERENCES_MAX, NAMED_ITEMS_MAX},
     phase::{MachinePhase, MachineState},
     rollout::MEMBERS_MAX,
 };
-
-/// Most differences in a sentence. The rest is a count.
-const DIFFERENCES_MAX: usize = 3;
 
 /// The machine's state with its cause, without advice: one sentence each.
 pub fn situation(
@@ -44,9 +41,7 @@ pub fn situation(
         ));
         return sentences;
     }
-    let held_up = machine.drain.as_ref();
-    let held_up = held_up.is_some_and(|drain| !drain.blockers.is_empty());
-    if let Some(failing) = failing(machine, last_failure).filter(|_| !held_up) {
+    if let Some(failing) = failing(machine, last_failure).filter(|_| !machine.is_held_up()) {
         sentences.push(sentence(&failing.cause));
         sentences.extend(failing.next);
     }
@@ -108,7 +103,7 @@ fn asked(machine: &Machine) -> Option<String> {
 }
 
 /// That a step which failed is tried again.
-fn retried(machine: &Machine) -> Option<String> {
+pub(super) fn retried(machine: &Machine) -> Option<String> {
     let retried = machine.retried.as_ref()?;
     let text = problem::retried_text(machine, retried);
     Some(format!("It is {}.", dotless(&text)))
@@ -137,7 +132,7 @@ fn queue_position(machine: &Machine, rollout: &Rollout) -> Option<String> {
 pub(super) fn waits_for(machine: &Machine) -> Option<String> {
     // A failed machine waits for a person, as the next step shows.
     // The commands that end another operator are in the step.
-    let (what, _) = problem::operator(machine.waiting_for.as_ref()?);
+    let (what, _) = older_texts::operator(machine.waiting_for.as_ref()?);
     (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
 }
 
@@ -163,18 +158,8 @@ fn reason(machine: &Machine) -> Option<String> {
     if machine.asked.is_some() && waits.iter().any(|it| machine.phase == *it) {
         return None;
     }
-    let reason = in_brief(dotless(machine.reason.as_ref()?));
+    let reason = older_texts::in_brief(dotless(machine.reason.as_ref()?));
     Some(format!("Reason: {reason}."))
-}
-
-/// A reason that lists differences, with the first of them and a count.
-fn in_brief(reason: &str) -> String {
-    let Some((before, after)) = reason.split_once("to change: ") else {
-        return reason.to_owned();
-    };
-    let (all, rest) = after.split_at(after.rfind(')').unwrap_or(after.len()));
-    let all: Vec<&str> = all.split(", ").collect();
-    format!("{before}to change: {}{rest}", listed(&all, DIFFERENCES_MAX))
 }
 
 /// Planned changes; of a long list the first ones.
@@ -297,20 +282,4 @@ fn version(machine: &Machine) -> Option<String> {
         (None, Some(desired)) => format!("Its desired version is {desired}."),
         _ => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_brief;
-
-    #[test]
-    fn a_reason_lists_its_first_differences() {
-        assert_eq!(in_brief("a disk is full"), "a disk is full");
-        let two = "its Machine is replaced (to change: a, b)";
-        assert_eq!(in_brief(two), two);
-        assert_eq!(
-            in_brief("its Machine is replaced (to change: a, b, c (x), d, e)"),
-            "its Machine is replaced (to change: a, b, c (x) and 2 more)"
-        );
-    }
 }

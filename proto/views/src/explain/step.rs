@@ -43,6 +43,9 @@ listed! {
 /// Verbs of kubectl that take a Machine or a Node away, or its pods and volumes by force.
 pub(super) const TAKES_AWAY: [&str; 3] = ["delete", "drain", "taint"];
 
+/// Patch of a pod whose finalizers no program removes any more: it is as final as a deletion.
+pub(super) const NO_FINALIZERS: &str = r#"{"metadata":{"finalizers":null}}"#;
+
 /// One step: a command, or something to do outside of dormer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
@@ -51,7 +54,7 @@ pub struct Step {
     /// Command to execute as it is; empty if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// Command in which a person fills in the words in capitals; empty if there is none.
+    /// Command that a person completes, by filling in its words in capitals, or decides on; empty if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<String>,
     /// Kind of what has to be done outside of dormer.
@@ -73,7 +76,7 @@ impl Step {
         }
     }
 
-    /// The step with a command in which a person fills in the words in capitals.
+    /// The step with a command that a person completes or decides on.
     pub(super) fn fill(mut self, words: &[&str]) -> Self {
         self.fill = words.iter().map(|it| (*it).to_owned()).collect();
         self
@@ -87,6 +90,11 @@ impl Step {
             outside: None,
             instead: false,
         }
+    }
+
+    /// A command alone.
+    pub fn of_command(argv: &[&str]) -> Self {
+        Self::command("", argv)
     }
 
     pub(super) fn instead(mut self) -> Self {
@@ -113,8 +121,8 @@ impl Step {
         }
     }
 
-    /// Whether its command takes a Machine, a Node or a run away, or detaches volumes by force: what it is for has to stand
-    /// beside it.
+    /// Whether its command takes a Machine, a Node, a run or the finalizers of a pod away, or detaches volumes by force:
+    /// what it is for has to stand beside it.
     pub fn takes_away(&self) -> bool {
         let words = if self.argv.is_empty() {
             &self.fill
@@ -124,7 +132,10 @@ impl Step {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["kubectl", "dormer", verb, ..] => ["recreate", "remove"].contains(verb),
-            ["kubectl", words @ ..] => words.iter().any(|it| TAKES_AWAY.contains(it)),
+            ["kubectl", words @ ..] => {
+                let takes = |it: &&str| TAKES_AWAY.contains(it) || *it == NO_FINALIZERS;
+                words.iter().any(takes)
+            }
             [_, verb, ..] => ["recreate", "remove"].contains(verb),
             _ => false,
         }

@@ -123,7 +123,7 @@ impl SimulatedMachines {
                 incarnation: Some(self.ours),
                 ..message
             };
-            transition.offer(self.ours, message);
+            transition.offer(self.ours, message, None);
             let record = transition.finish("bench", Vec::new());
             let (record, _) = record.context("a fact that changed nothing")?;
             let (bytes, sum) = envelope::encode(&record, SCHEMA)?;
@@ -137,7 +137,7 @@ impl SimulatedMachines {
                 closed: run.closed,
                 quiet: run.is_quiet(),
             });
-            run.sealed(sum);
+            run.set_sum(sum);
             runs.push(run);
         }
         let mut stored = Vec::with_capacity(runs.len());

@@ -8,12 +8,14 @@
 mod engine;
 mod event;
 mod people;
+mod wmco;
+mod wmco_steps;
 mod worker;
 mod world;
 
 use super::Options;
-use dormer_proto::pool::Strategy;
-use event::Event;
+use dormer_proto::{lock::Locked as _, pool::Strategy};
+use event::{Event, WmcoStep};
 use serde::Serialize;
 use std::{
     fmt,
@@ -23,11 +25,11 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-use world::{DAY, HOUR, MINUTE, Shape, World};
+use world::{Beside, DAY, HOUR, MINUTE, Shape, World};
 
 /// Parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct ChaosPlan {
     machines: u32,
     days: u64,
 }
@@ -43,6 +45,8 @@ struct Simulated {
     /// Leases that were granted.
     grants: u64,
     max_taken_observed: usize,
+    /// How often WMCO came.
+    wmco: u64,
     #[serde(skip)]
     digest: u64,
 }
@@ -55,24 +59,57 @@ impl Simulated {
             steps: self.steps + other.steps,
             grants: self.grants + other.grants,
             max_taken_observed: self.max_taken_observed.max(other.max_taken_observed),
+            wmco: self.wmco + other.wmco,
             digest: self.digest ^ other.digest,
         }
     }
 }
 
-/// A seed in which more nodes were taken than permitted.
+/// A seed in which dormer broke a law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Violation {
     seed: u64,
     machines: u32,
     days: u64,
     at_ms: u64,
-    taken: usize,
-    limit: usize,
-    nodes: Vec<String>,
+    wrong: Wrong,
+}
+
+/// A broken law.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wrong {
+    /// More nodes were taken at once than permitted.
+    Taken {
+        nodes: Vec<String>,
+        /// Most that were permitted.
+        limit: usize,
+    },
+    /// An order went to a host while WMCO ran.
+    BesideWmco {
+        /// Task and run.
+        order: String,
+    },
 }
 
 impl std::error::Error for Violation {}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { nodes, limit } => {
+                let taken = nodes.len();
+                let names = nodes.join(", ");
+                write!(
+                    f,
+                    "{taken} nodes were taken at once, and at most {limit} may be: {names}"
+                )
+            }
+            Self::BesideWmco { order } => {
+                write!(f, "an order went to a host while WMCO ran: {order}")
+            }
+        }
+    }
+}
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,27 +117,25 @@ impl fmt::Display for Violation {
             seed,
             machines,
             days,
-            taken,
-            limit,
+            wrong,
             ..
         } = self;
         let minutes = self.at_ms / MINUTE;
         write!(
             f,
-            "seed {seed}: {taken} nodes were taken at once after {} h {} min, and at most {limit} may be: {}; play it \
-             again: dormer bench fleet --trouble --first-seed {seed} --seeds 1 --machines {machines} --days {days}",
+            "seed {seed}, after {} h {} min: {wrong}; play it again: dormer bench fleet --trouble --first-seed {seed} \
+             --seeds 1 --machines {machines} --days {days}",
             minutes / 60,
             minutes % 60,
-            self.nodes.join(", "),
         )
     }
 }
 
-/// Strategy, sets and limit follow from the seed, so that a few successive seeds cover all of them. Each machine gets
+/// Strategy, sets, limit and WMCO follow from the seed, so that a few successive seeds cover all of them. Each machine gets
 /// trouble equally often, whatever the fleet's size. But a small fleet has quiet hours, while in one of 200 some 30
 /// nodes are out of service at any time. There a limit below that would permit no upgrade, and one far above would
 /// never be reached.
-fn shape(seed: u64, plan: Plan) -> Shape {
+fn shape(seed: u64, plan: ChaosPlan) -> Shape {
     Shape {
         seed,
         machines: plan.machines,
@@ -116,32 +151,39 @@ fn shape(seed: u64, plan: Plan) -> Shape {
             } else {
                 0
             },
+        wmco: match seed % 3 {
+            0 => Beside::Wmco,
+            _ => Beside::Nothing,
+        },
     }
 }
 
 /// Plays one seed.
-fn simulate(seed: u64, plan: Plan) -> Result<Simulated, Violation> {
-    let shape = shape(seed, plan);
+fn simulate(seed: u64, plan: ChaosPlan) -> Result<Simulated, Violation> {
+    simulate_shape(&shape(seed, plan), plan)
+}
+
+fn simulate_shape(shape: &Shape, plan: ChaosPlan) -> Result<Simulated, Violation> {
     let limit = shape.limit as usize;
-    let mut world = World::new(&shape);
+    let mut world = World::new(shape);
     let start = world.now;
     world.later(HOUR, Event::Chaos);
     world.later(2 * HOUR, Event::Payload);
     world.later(HOUR, Event::Attend);
+    if shape.wmco != Beside::Nothing {
+        world.later(3 * HOUR, Event::Wmco(WmcoStep::Comes));
+    }
     let mut events = 0;
     while let Some(event) = world.next(start + plan.days * DAY) {
         world.happen(event);
         events += 1;
-        let taken = world.record.max_taken_observed();
-        if taken > limit {
+        if let Some(wrong) = wrong(&world, limit) {
             return Err(Violation {
-                seed,
+                seed: shape.seed,
                 machines: plan.machines,
                 days: plan.days,
                 at_ms: world.now - start,
-                taken,
-                limit,
-                nodes: world.record.max_taken_nodes(),
+                wrong,
             });
         }
     }
@@ -151,12 +193,23 @@ fn simulate(seed: u64, plan: Plan) -> Result<Simulated, Violation> {
         steps: world.engine.steps,
         grants: world.engine.grants,
         max_taken_observed: world.record.max_taken_observed(),
+        wmco: world.wmco.came,
         digest: world.engine.digest,
     })
 }
 
+/// Law that is broken by now.
+fn wrong(world: &World, limit: usize) -> Option<Wrong> {
+    if world.record.max_taken_observed() > limit {
+        let nodes = world.record.max_taken_nodes();
+        return Some(Wrong::Taken { nodes, limit });
+    }
+    let order = world.wmco.disturbed.clone()?;
+    Some(Wrong::BesideWmco { order })
+}
+
 /// Plays several seeds, on all processors; the first violation that is found ends it.
-fn simulate_all(first: u64, seeds: u64, plan: Plan) -> Result<Simulated, Violation> {
+fn simulate_all(first: u64, seeds: u64, plan: ChaosPlan) -> Result<Simulated, Violation> {
     let next = AtomicU64::new(first);
     let all = Mutex::new(Ok(Simulated::default()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -167,7 +220,7 @@ fn simulate_all(first: u64, seeds: u64, plan: Plan) -> Result<Simulated, Violati
                 return;
             }
             let played = simulate(seed, plan);
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = all.locked();
             *all = match (all.clone(), played) {
                 (Ok(so_far), Ok(played)) => Ok(so_far.and(played)),
                 (Ok(_), Err(violation)) | (Err(violation), _) => Err(violation),
@@ -191,7 +244,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         options.machines >= 4 && options.days > 0 && options.seeds > 0,
         "--trouble needs at least 4 machines, a day and a seed"
     );
-    let plan = Plan {
+    let plan = ChaosPlan {
         machines: options.machines,
         days: options.days,
     };
@@ -200,14 +253,15 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string(&played)?);
     } else {
         println!(
-            "{} seeds of {} machines for {} days: {} events, {} steps, {} leases granted; never more nodes were taken \
-             at once than may be (at most {})",
+            "{} seeds of {} machines for {} days: {} events, {} steps, {} leases granted, WMCO came {} times; never \
+             more nodes were taken at once than may be (at most {}), and no host was touched while WMCO ran",
             played.seeds,
             plan.machines,
             plan.days,
             played.events,
             played.steps,
             played.grants,
+            played.wmco,
             played.max_taken_observed,
         );
     }
@@ -219,21 +273,21 @@ mod tests {
     use super::*;
     use dormer_testkit::long;
 
-    const SMALL: Plan = Plan {
+    const SMALL: ChaosPlan = ChaosPlan {
         machines: 8,
         days: 1,
     };
     /// Fleet of the issue that required this simulation.
-    const TWO_DAYS: Plan = Plan {
+    const TWO_DAYS: ChaosPlan = ChaosPlan {
         machines: 20,
         days: 2,
     };
-    const A_WEEK: Plan = Plan {
+    const A_WEEK: ChaosPlan = ChaosPlan {
         machines: 200,
         days: 7,
     };
 
-    fn simulated(first: u64, seeds: u64, plan: Plan) -> Simulated {
+    fn simulated(first: u64, seeds: u64, plan: ChaosPlan) -> Simulated {
         let played =
             simulate_all(first, seeds, plan).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{played:?}");
@@ -247,7 +301,20 @@ mod tests {
     #[test]
     fn never_more_nodes_are_taken_than_may_be_whatever_people_do() {
         dormer_testkit::full!();
-        simulated(1, 60, SMALL);
+        let played = simulated(1, 60, SMALL);
+        assert!(played.wmco >= 20, "{played:?}");
+    }
+
+    /// The law about WMCO can fail: it does where no run gets a fact about it.
+    #[test]
+    fn hosts_are_touched_beside_wmco_where_no_run_knows_of_it() {
+        let unseen = Shape {
+            wmco: Beside::UnseenWmco,
+            ..shape(3, SMALL)
+        };
+        let violation = simulate_shape(&unseen, SMALL).expect_err("the law cannot fail");
+        let beside = matches!(violation.wrong, Wrong::BesideWmco { .. });
+        assert!(beside, "{violation}");
     }
 
     /// Seeds in which more nodes were taken than permitted, before the cause was fixed.
@@ -276,13 +343,14 @@ mod tests {
             machines: 20,
             days: 2,
             at_ms: 27 * HOUR + 5 * MINUTE,
-            taken: 2,
-            limit: 1,
-            nodes: vec!["a".into(), "b".into()],
+            wrong: Wrong::Taken {
+                nodes: vec!["a".into(), "b".into()],
+                limit: 1,
+            },
         };
         assert_eq!(
             violation.to_string(),
-            "seed 7: 2 nodes were taken at once after 27 h 5 min, and at most 1 may be: a, b; play it again: dormer \
+            "seed 7, after 27 h 5 min: 2 nodes were taken at once, and at most 1 may be: a, b; play it again: dormer \
              bench fleet --trouble --first-seed 7 --seeds 1 --machines 20 --days 2"
         );
     }

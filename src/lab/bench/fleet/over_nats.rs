@@ -1,11 +1,13 @@
 //! Bring-up over NATS with several worker processes of few slots each. Twice the processes should take half the time.
 
+use crate::usage::cpu_seconds_of;
 use anyhow::Context;
 use dormer_client::server::Server;
 use dormer_proto::phase::MachineState;
 use dormer_views::machine::{Machine, Machines};
 use serde::Serialize;
 use std::{
+    collections::BTreeMap,
     fs::File,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -23,7 +25,7 @@ const SIMULATION_MAX: Duration = Duration::from_secs(1_800);
 const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// Plan of the simulations, one for each number of workers.
-pub(super) struct Plan {
+pub(super) struct NatsPlan {
     pub(super) server: PathBuf,
     pub(super) machines: u32,
     pub(super) slots: usize,
@@ -38,6 +40,8 @@ pub(super) struct Measured {
     seconds: f64,
     /// Speed relative to one worker.
     times_as_fast: f64,
+    /// Processor seconds of each process, by its name.
+    processor_seconds: BTreeMap<String, f64>,
 }
 
 impl Measured {
@@ -47,18 +51,25 @@ impl Measured {
             slots_each,
             seconds,
             times_as_fast,
+            processor_seconds,
         } = self;
+        let spent: Vec<String> = processor_seconds
+            .iter()
+            .map(|(name, seconds)| format!("{name} {seconds:.1}"))
+            .collect();
         format!(
-            "{workers} workers of {slots_each} slots over NATS: {seconds:.0} s, {times_as_fast:.2} times as fast as one"
+            "{workers} workers of {slots_each} slots over NATS: {seconds:.0} s, {times_as_fast:.2} times as fast as one; \
+             processor seconds: {}",
+            spent.join(", ")
         )
     }
 }
 
 /// Simulates with one, two and four workers.
-pub(super) async fn simulate(plan: &Plan) -> anyhow::Result<Vec<Measured>> {
+pub(super) async fn simulate(plan: &NatsPlan) -> anyhow::Result<Vec<Measured>> {
     let mut all: Vec<Measured> = Vec::new();
     for workers in WORKERS {
-        let seconds = bring_up(plan, workers).await?;
+        let (seconds, processor_seconds) = bring_up(plan, workers).await?;
         let first = all.first().map_or(seconds, |came| came.seconds);
         let times_as_fast = first / seconds;
         all.push(Measured {
@@ -66,12 +77,14 @@ pub(super) async fn simulate(plan: &Plan) -> anyhow::Result<Vec<Measured>> {
             slots_each: plan.slots,
             seconds,
             times_as_fast,
+            processor_seconds,
         });
     }
     Ok(all)
 }
 
-async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
+/// Seconds until all machines are Joined, and the processor seconds of each process.
+async fn bring_up(plan: &NatsPlan, workers: u32) -> anyhow::Result<(f64, BTreeMap<String, f64>)> {
     let scratch = ScratchFolder::make()?;
     let port = free_port()?;
     let folder = scratch.path("jetstream");
@@ -85,7 +98,7 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         "-sd",
         &folder,
     ]);
-    let _nats = Process::start("nats-server", nats, &scratch)?;
+    let mut running = vec![ChildProcess::start("nats-server", nats, &scratch)?];
     let kubeconfig = scratch.path("kubeconfig");
     let payloads = scratch.path("payloads");
     // The fleet writes it beside the kubeconfig.
@@ -109,7 +122,7 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
             "2222",
         ]);
         run.args(["--slots", &plan.slots.to_string()]);
-        Process::start(name, run, &scratch)
+        ChildProcess::start(name, run, &scratch)
     };
     let mut fleet = own();
     fleet.args([
@@ -120,7 +133,7 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         &SPEED.to_string(),
     ]);
     fleet.args(["--kubeconfig", &kubeconfig, "--payload", &payloads]);
-    let mut running = vec![Process::start("fleet", fleet, &scratch)?];
+    running.push(ChildProcess::start("fleet", fleet, &scratch)?);
     scratch.until("fleet", "Ctrl-C ends it").await?;
     let begun = Instant::now();
     running.push(dormer(
@@ -143,7 +156,11 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         );
         tokio::time::sleep(POLL_EVERY).await;
     }
-    Ok(begun.elapsed().as_secs_f64())
+    let spent = running.iter().map(|process| {
+        let seconds = cpu_seconds_of(&process.child.id().to_string());
+        (process.name.clone(), seconds)
+    });
+    Ok((begun.elapsed().as_secs_f64(), spent.collect()))
 }
 
 /// Number of Joined machines; 0 while the API does not answer.
@@ -210,12 +227,12 @@ impl Drop for ScratchFolder {
 }
 
 /// Child process, ended on drop.
-struct Process {
+struct ChildProcess {
     name: String,
     child: Child,
 }
 
-impl Process {
+impl ChildProcess {
     fn start(name: &str, mut command: Command, scratch: &ScratchFolder) -> anyhow::Result<Self> {
         let log = File::create(scratch.log(name))?;
         command
@@ -243,7 +260,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // It may already have ended.
         let _ = self.child.kill();

@@ -1,20 +1,24 @@
 //! Scenarios of `tests/SCENARIOS.md` with all of dormer and a faulty fleet, on a virtual clock: each ends as it must.
 
+mod disconnected;
+mod inventory;
 mod left_behind;
+mod mixed;
 mod people;
 mod platforms;
 mod power;
 mod stage;
+mod update;
 mod verdicts;
 mod windows;
 mod wmco;
 mod workloads;
 
 use dormer_fleet::api::{DeleteOptions, Key, kinds};
-use stage::{MachineStatus, Scenario};
+use stage::{Scenario, ScenarioStatus};
 
 /// Runs two machines, one with the faults, until the condition holds.
-fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
+fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[ScenarioStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
@@ -30,7 +34,7 @@ fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatu
 }
 
 /// Runs the same with an upgrade that begins once all serve.
-fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
+fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[ScenarioStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
@@ -52,14 +56,14 @@ fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineS
 }
 
 /// Whether both serve the desired version.
-fn both_serve(scenario: &Scenario, statuses: &[MachineStatus]) -> bool {
+fn both_serve(scenario: &Scenario, statuses: &[ScenarioStatus]) -> bool {
     scenario.struck() && scenario.all_serve(statuses, 2)
 }
 
 /// Whether one machine's status contains all of these words, and the other one serves.
-fn one_reports(scenario: &Scenario, statuses: &[MachineStatus], words: &[&str]) -> bool {
-    let reports = |one: &&MachineStatus| words.iter().all(|word| one.words.contains(word));
-    let other = |one: &MachineStatus| one.state == "Joined";
+fn one_reports(scenario: &Scenario, statuses: &[ScenarioStatus], words: &[&str]) -> bool {
+    let reports = |one: &&ScenarioStatus| words.iter().all(|word| one.words.contains(word));
+    let other = |one: &ScenarioStatus| one.state == "Joined";
     statuses
         .iter()
         .any(|one| reports(&one) && statuses.iter().any(|it| it.uid != one.uid && other(it)))

@@ -14,7 +14,7 @@ use dormer_engine::{
     port::{Clock as _, History, HistoryReader},
 };
 use dormer_engine_core::{HistoryEvent, Record, TaskPhase};
-use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase};
+use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase, manifest::demo};
 use dormer_proto::{
     envelope,
     id::{Incarnation, RunId, Seq, Timestamp},
@@ -25,8 +25,8 @@ use dormer_run::roles::{self, Parts};
 use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
-    host::HostExecutor,
-    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
+    host::{HostExecutor, HostProgram},
+    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings, Tokens},
     ssh::{Key, Limits},
     watcher, worker,
 };
@@ -45,7 +45,7 @@ pub(super) type Ports = Local<MemoryStore, PacedClock>;
 
 /// Plan of a simulation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct StagePlan {
     pub(super) machines: u32,
     /// Number of machines whose hosts never answer.
     pub(super) dead: u32,
@@ -76,7 +76,7 @@ pub(super) struct Measured {
 }
 
 /// Simulates on a separate thread and runtime, whose clock stops while any task is ready.
-pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
+pub(super) fn simulate(plan: StagePlan) -> anyhow::Result<Measured> {
     let simulated = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -89,7 +89,7 @@ pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
         .map_err(|_| anyhow::anyhow!("the simulation panicked"))?
 }
 
-async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
+async fn run_simulation(plan: StagePlan) -> anyhow::Result<Measured> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let faults = match plan.dead {
         0 => Vec::new(),
@@ -110,7 +110,7 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
     let catalog = Catalog::new(&[])?;
     catalog.add(payload(0));
     let mut running = start_roles(&world, &ports, &catalog, plan.slots)?;
-    let mut watch = Watch::new(&world, Arc::clone(&ports), start);
+    let mut watch = RunObserver::new(&world, Arc::clone(&ports), start);
     let wanted = (plan.machines - plan.dead) as usize;
     watch.until_serving(wanted, 0).await?;
     let mut came = watch.came(wanted);
@@ -138,19 +138,24 @@ pub(super) fn start_roles(
     catalog: &Catalog,
     slots: usize,
 ) -> anyhow::Result<roles::Running> {
+    let spec = match world.plain {
+        true => json!({"profile": "upstream"}),
+        false => json!({}),
+    };
     let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
-        "metadata": {"name": "windows", "namespace": "dormer"}, "spec": {}});
+        "metadata": {"name": "windows", "namespace": "dormer"}, "spec": spec});
     let made = world.create(pool);
     made.map_err(|refusal| anyhow::anyhow!("the pool cannot be made: {refusal:?}"))?;
-    roles_of(world, ports, catalog, slots)
+    roles_of(world, ports, catalog, slots, program()?)
 }
 
-/// Starts all of dormer's roles in a world that has its pool.
+/// Starts all of dormer's roles, with this program for hosts, in a world that has its pool.
 pub(super) fn roles_of(
     world: &World,
     ports: &Arc<Ports>,
     catalog: &Catalog,
     slots: usize,
+    program: Arc<HostProgram>,
 ) -> anyhow::Result<roles::Running> {
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
@@ -158,14 +163,14 @@ pub(super) fn roles_of(
         let dialer = world.host_dialer();
         Arc::new(Reach { dialer, port })
     };
-    let kubernetes = KubernetesExecutor::new(client.clone(), Settings::default());
+    let kubernetes = KubernetesExecutor::new(client.clone(), settings_for(world));
     let kubernetes = kubernetes.reaching(reach(KUBELET_PORT));
     let host = HostExecutor::new(
         reach(22),
         key,
         Limits::default(),
         catalog.clone(),
-        program()?,
+        program,
         Arc::new(kubernetes.clone()),
     );
     let clock = ports.clock;
@@ -182,14 +187,42 @@ pub(super) fn roles_of(
             ..worker::Options::named("bench")
         },
     });
-    let options = watcher::Options::default();
+    let options = watcher::Options {
+        cluster_machines: Some(clusters_of(world).to_owned()),
+        ..watcher::Options::default()
+    };
     let catalog = Arc::new(catalog.clone());
     running.watcher(client, roles::facts(ports), catalog, options);
     Ok(running)
 }
 
+/// Namespace of Cluster API's objects.
+fn clusters_of(world: &World) -> &'static str {
+    match world.plain {
+        true => demo::CLUSTERS,
+        false => demo::OPENSHIFT_CLUSTERS,
+    }
+}
+
+/// How kubelets join. Plain Kubernetes says nothing of its nodes, and dormer makes their tokens.
+fn settings_for(world: &World) -> Settings {
+    let settings = Settings {
+        cluster_machines: Some(clusters_of(world).to_owned()),
+        ..Settings::default()
+    };
+    match world.plain {
+        true => Settings {
+            api_url: Some(world.api_url.to_string()),
+            tokens: Tokens::Bootstrap,
+            service_cidr: Some("10.96.0.0/12".to_owned()),
+            ..settings
+        },
+        false => settings,
+    }
+}
+
 /// Observer of the world and of dormer's runs.
-struct Watch<'a> {
+struct RunObserver<'a> {
     world: &'a World,
     ports: Arc<Ports>,
     start: Instant,
@@ -201,7 +234,7 @@ struct Watch<'a> {
     own: BTreeMap<&'static str, u64>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> RunObserver<'a> {
     fn new(world: &'a World, ports: Arc<Ports>, start: Instant) -> Self {
         let joined = BTreeMap::new();
         Self {

@@ -24,7 +24,7 @@ const START_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Running sshd.
-pub(super) struct Server {
+pub(super) struct Sshd {
     pub(super) port: u16,
     pub(super) user: String,
     /// Private key that may log in.
@@ -36,7 +36,7 @@ pub(super) struct Server {
     _process: Child,
 }
 
-impl Server {
+impl Sshd {
     /// Starts sshd with its files in `folder`.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let program = program()?;

@@ -236,6 +236,55 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     scenario.end().await;
 }
 
+/// A file that no program reads, in a layer of the pool.
+const TEAM: &str = r"C:\k\team.txt";
+
+fn team(name: &str) -> Value {
+    let layer = json!({"host": {"files": {TEAM: {"content": name}}}});
+    json!({"data": {"layer.yaml": layer.to_string()}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_layer_of_the_pool_reaches_all_nodes_and_a_wrong_one_none() {
+    let mut scenario = DemoScenario::all_joined(2).await;
+    let named = (NAMESPACE, "team");
+    let mut map = team("red");
+    map["apiVersion"] = "v1".into();
+    map["kind"] = "ConfigMap".into();
+    map["metadata"] = json!({"name": named.1, "namespace": named.0});
+    drop(scenario.environment.world().create(map).expect("made"));
+    let pool = (NAMESPACE, "windows");
+    let layers = json!({"spec": {"layers": [named.1]}});
+    scenario.patch(&kinds::WINDOWS_POOL, pool, &layers).await;
+    let has = |scenario: &DemoScenario, name: &str| {
+        let files = scenario.files(TEAM);
+        files.iter().all(|text| text == name)
+    };
+    scenario
+        .until("the layer is on all hosts", |scenario| has(scenario, "red"))
+        .await;
+
+    let wrong = json!({"data": {"layer.yaml": "host: {hostname: '${NOPE}'}"}});
+    scenario.patch(&kinds::CONFIG_MAP, named, &wrong).await;
+    scenario
+        .until("an Event names it", |scenario| {
+            scenario.an_event_says("ConfigMap dormer/team")
+        })
+        .await;
+    assert!(has(&scenario, "red"), "the last reading holds");
+    scenario
+        .patch(&kinds::CONFIG_MAP, named, &team("blue"))
+        .await;
+    scenario
+        .until("the other one is on all hosts", |scenario| {
+            has(scenario, "blue")
+        })
+        .await;
+    scenario.environment.note_version();
+    scenario.until_all_serve(1).await;
+    scenario.end().await;
+}
+
 /// A proxy needs a reboot, so the hosts are drained one at a time.
 async fn a_proxy_takes_the_lease(scenario: &mut DemoScenario) {
     let proxy = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},

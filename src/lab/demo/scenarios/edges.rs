@@ -62,7 +62,7 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
 
     scenario.set(json!({"payload": "11.2.0"})).await;
     scenario
-        .until_nobody_may_go("may not go: payload 11.2.0 may follow 11.1.0", "not 11.0.0")
+        .until_nobody_may_go("payload 11.2.0 may follow 11.1.0", "not 11.0.0")
         .await;
     scenario.set(json!({"payload": "11.3.0"})).await;
     let newer = "kubelet 1.34 is newer than the oldest API server, 1.33";

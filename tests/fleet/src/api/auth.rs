@@ -1,9 +1,7 @@
 //! Authentication: users by bearer token or client certificate.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use dormer_proto::lock::Locked as _;
+use std::{collections::HashMap, sync::Mutex};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
@@ -140,27 +138,19 @@ impl Tokens {
 
     /// Makes a token known that was made for these audiences.
     pub fn add_for(&self, token: &str, user: User, audiences: Vec<String>) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.locked();
         made.insert(token.to_owned(), Made { user, audiences });
     }
 
     /// Makes a token unknown.
     pub fn revoke(&self, token: &str) {
-        self.made
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(token);
+        self.made.locked().remove(token);
     }
 
     /// User of a token: an added one, or a bootstrap token whose Secret is in `kube-system` (`id.secret`, user
     /// `system:bootstrap:<id>`).
     pub fn user(&self, token: &str, store: &Store) -> Option<User> {
-        let known = self
-            .made
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(token)
-            .cloned();
+        let known = self.made.locked().get(token).cloned();
         known
             .map(|made| made.user)
             .or_else(|| bootstrap(token, store))
@@ -168,7 +158,7 @@ impl Tokens {
 
     /// The audiences that a token was made for.
     pub fn audiences(&self, token: &str) -> Vec<String> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.locked();
         made.get(token)
             .map(|made| made.audiences.clone())
             .unwrap_or_default()
@@ -176,26 +166,26 @@ impl Tokens {
 
     /// From now on reviews allow this user these requests and no others.
     pub fn grant(&self, user: &str, grants: Vec<Grant>) {
-        let mut all = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.grants.locked();
         all.insert(user.to_owned(), grants);
     }
 
     /// From now on this user may only make these requests, as an account with one role. Requests of users that were
     /// never confined are not checked.
     pub fn confine(&self, user: &str, grants: Vec<Grant>) {
-        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.bounds.locked();
         all.entry(user.to_owned()).or_default().only = Some(grants);
     }
 
     /// From now on requests of this user may not do these things, and whatever was forbidden before.
     pub fn forbid(&self, user: &str, grants: Vec<Grant>) {
-        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.bounds.locked();
         all.entry(user.to_owned()).or_default().never = grants;
     }
 
     /// Whether this user may make the request with these attributes, which have the form of a review's.
     pub fn may(&self, user: &str, asked: &Value) -> bool {
-        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.bounds.locked();
         let allows = |grants: &Vec<Grant>| grants.iter().any(|grant| grant.allows(asked));
         all.get(user)
             .is_none_or(|it| it.only.as_ref().is_none_or(allows) && !allows(&it.never))
@@ -204,7 +194,7 @@ impl Tokens {
     /// Whether a user has the permission in the `resourceAttributes` of a review. A user without grants may do
     /// everything.
     pub fn allows(&self, user: &str, asked: &Value) -> bool {
-        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let grants = self.grants.locked();
         grants
             .get(user)
             .is_none_or(|grants| grants.iter().any(|grant| grant.allows(asked)))

@@ -49,8 +49,8 @@ struct Call {
     body: Bytes,
 }
 
-/// Target of a path.
-struct Target {
+/// What the path of a request names.
+struct PathTarget {
     kind: &'static Kind,
     namespace: Option<String>,
     name: Option<String>,
@@ -190,7 +190,7 @@ impl ApiServer {
 
     /// # Errors
     /// 403 for a user who was confined to other things.
-    fn authorize(&self, call: &Call, target: &Target) -> Result<(), Refusal> {
+    fn authorize(&self, call: &Call, target: &PathTarget) -> Result<(), Refusal> {
         let one = target.name.is_some();
         let verb = match call.method {
             Method::GET if call.flag("watch") => "watch",
@@ -221,7 +221,7 @@ impl ApiServer {
     }
 
     /// Refuses to show Nodes while the right to read them is taken away. Controllers of the cluster read the store.
-    fn may_read(&self, call: &Call, target: &Target) -> Result<(), Refusal> {
+    fn may_read(&self, call: &Call, target: &PathTarget) -> Result<(), Refusal> {
         let taken = self.inner.unreadable.load(Ordering::Relaxed) > 0;
         let kubelet = call.user.groups.iter().any(|group| group == "system:nodes");
         if !taken || kubelet || call.method != Method::GET || target.kind.store != kinds::NODE.store
@@ -234,7 +234,7 @@ impl ApiServer {
         Err(Refusal::forbidden(target.kind, name, &why))
     }
 
-    fn dispatch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+    fn dispatch(&self, call: &Call, target: &PathTarget) -> Result<Response<Body>, Refusal> {
         self.may_read(call, target)?;
         match (&target.name, target.sub.as_deref()) {
             (None, _) => self.collection(call, target),
@@ -249,7 +249,7 @@ impl ApiServer {
         }
     }
 
-    fn collection(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+    fn collection(&self, call: &Call, target: &PathTarget) -> Result<Response<Body>, Refusal> {
         let kind = target.kind;
         match call.method {
             Method::GET if call.flag("watch") => self.start_watch(call, target),
@@ -385,7 +385,7 @@ impl ApiServer {
         }
     }
 
-    fn start_watch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+    fn start_watch(&self, call: &Call, target: &PathTarget) -> Result<Response<Body>, Refusal> {
         let seconds = call
             .query
             .get("timeoutSeconds")
@@ -510,7 +510,7 @@ impl Call {
         serde_json::from_slice(&self.body).map_err(|e| bad(&e))
     }
 
-    fn list_query(&self, target: &Target) -> Result<ListQuery, Refusal> {
+    fn list_query(&self, target: &PathTarget) -> Result<ListQuery, Refusal> {
         let text = |name: &str| self.query.get(name).map(String::as_str).unwrap_or_default();
         let mut fields = text("fieldSelector").to_owned();
         if let (Some(name), true) = (&target.name, target.sub.is_none()) {
@@ -529,7 +529,7 @@ impl Call {
     }
 }
 
-fn target(path: &str) -> Option<Target> {
+fn target(path: &str) -> Option<PathTarget> {
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     let (group, version, rest) = match segments.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -550,7 +550,7 @@ fn target(path: &str) -> Option<Target> {
     let sub = rest.get(2).map(owned);
     let fits = rest.len() <= 3 && kind.namespaced | namespace.is_none();
     let needs_namespace = kind.namespaced && name.is_some() && namespace.is_none();
-    (fits && !needs_namespace).then_some(Target {
+    (fits && !needs_namespace).then_some(PathTarget {
         kind,
         namespace,
         name,

@@ -134,7 +134,6 @@ kinds! {
     WINDOWS_MACHINE "dormer.io" "v1alpha1" "WindowsMachine" "windowsmachines" namespaced ["wm"] ["status"] "windowsmachines.dormer.io" "What dormer shows of its machines.",
     WINDOWS_POOL "dormer.io" "v1beta1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "What dormer's machines should be.",
     WINDOWS_HOST "dormer.io" "v1beta1" "WindowsHost" "windowshosts" namespaced ["whost"] ["status"] "windowshosts.dormer.io" "Windows hosts that no controller makes.",
-    WINDOWS_PROFILE "dormer.io" "v1alpha1" "WindowsProfile" "windowsprofiles" namespaced ["wprofile"] ["status"] "windowsprofiles.dormer.io" "Our own profiles.",
 }
 
 /// Finds a kind by the three words of a path.

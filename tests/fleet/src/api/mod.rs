@@ -23,7 +23,7 @@
 //!   from the start; the real one answers 429 for a moment after its definition was established.
 //! - A pod's eviction leaves no condition `DisruptionTarget` on it.
 //! - A Node is unreachable after 40 s of the world's time; the real node controller counts 50 s of its own.
-//! - A paginated list goes on in the present state rather than in its first page's; Events are
+//! - A paginated list continues in the present state rather than in its first page's; Events are
 //!   forgotten by number, not by age.
 
 pub mod admission;

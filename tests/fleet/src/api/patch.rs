@@ -37,7 +37,7 @@ impl PatchKind {
     }
 }
 
-/// The key by which a list's items are told apart, for the lists that matter.
+/// The key that distinguishes a list's items, for the lists that matter.
 fn list_key(field: &str) -> Option<&'static [&'static str]> {
     Some(match field {
         "conditions" | "addresses" => &["type"],

@@ -1,15 +1,19 @@
 //! What can be done with objects: the API server's verbs, without HTTP.
 
+mod delete;
+mod update;
+
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
+pub use delete::{DeleteOptions, Deleted};
+use serde_json::{Value, json};
 
 use super::{
     admission,
@@ -17,14 +21,13 @@ use super::{
     ca::Ca,
     kinds::{self, Kind},
     object::{Key, Meta, Object},
-    patch::{self, PatchKind},
     selector::{Fields, Labels},
     status::Refusal,
     store::{Scope, Store, Tx},
 };
 use crate::{
     faults::splitmix,
-    world::{Happened, Record, WorldClock, stamp},
+    world::{Happened, Record, WorldClock},
 };
 
 /// Events kept in the whole cluster; the oldest go first (a real server forgets them by age).
@@ -65,7 +68,7 @@ pub struct ListQuery {
     pub fields: Fields,
     /// At most so many; 0: all.
     pub limit: usize,
-    /// Go on after this key.
+    /// Continue after this key.
     pub after: Option<Key>,
 }
 
@@ -75,44 +78,10 @@ pub struct Listed {
     pub items: Vec<Arc<Object>>,
     /// The store's revision.
     pub revision: u64,
-    /// Where to go on, when there is more.
+    /// Where to continue, when there is more.
     pub more: Option<Key>,
     /// How many more there are.
     pub remaining: usize,
-}
-
-/// Preconditions and options of a deletion.
-#[derive(Debug, Clone, Default)]
-pub struct DeleteOptions {
-    /// The UID that the object must have.
-    pub uid: Option<String>,
-    /// The resourceVersion that the object must have.
-    pub revision: Option<String>,
-    /// Seconds of grace; `None`: the object's own.
-    pub grace: Option<u64>,
-    /// Only pretend.
-    pub dry_run: bool,
-}
-
-impl DeleteOptions {
-    /// Reads a DeleteOptions object; absent fields demand nothing.
-    pub fn of(body: &Value) -> Self {
-        let text = |v: &Value| v.as_str().map(str::to_owned);
-        Self {
-            uid: text(&body["preconditions"]["uid"]),
-            revision: text(&body["preconditions"]["resourceVersion"]),
-            grace: body["gracePeriodSeconds"].as_u64(),
-            dry_run: body["dryRun"].as_array().is_some_and(|d| !d.is_empty()),
-        }
-    }
-
-    /// Without grace.
-    pub fn now() -> Self {
-        Self {
-            grace: Some(0),
-            ..Self::default()
-        }
-    }
 }
 
 /// Which part of an object is written.
@@ -216,8 +185,7 @@ impl ApiServer {
     }
 
     pub(crate) fn unserved_now(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        let unserved = self.inner.unserved.lock();
-        unserved.unwrap_or_else(PoisonError::into_inner)
+        self.inner.unserved.locked()
     }
 
     pub(crate) fn serves(&self, kind: &Kind) -> bool {
@@ -430,232 +398,6 @@ impl ApiServer {
         }
     }
 
-    /// Replaces an object, or its status.
-    ///
-    /// # Errors
-    /// 404, 409 when the resourceVersion or uid is not the present one, 422.
-    pub fn update(
-        &self,
-        user: &User,
-        kind: &Kind,
-        key: &Key,
-        part: Part,
-        value: Value,
-        dry_run: bool,
-    ) -> Result<Arc<Object>, Refusal> {
-        self.check_body(kind, &key.namespace, Some(&key.name), &value)?;
-        self.inner.store.transact(&user.name, |tx| {
-            let before = tx.get(kind.store, key).cloned();
-            let before = before.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
-            self.write(tx, kind, key, part, &before, value, dry_run)
-        })
-    }
-
-    /// Patches an object, or its status. Server-side apply makes what is not there.
-    ///
-    /// # Errors
-    /// 404, 409, 422; 400 for a patch that cannot be read.
-    pub fn patch(
-        &self,
-        user: &User,
-        kind: &Kind,
-        key: &Key,
-        part: Part,
-        (how, patch): (PatchKind, &Value),
-        options: &WriteOptions,
-    ) -> Result<Arc<Object>, Refusal> {
-        if how == PatchKind::Apply && self.inner.store.get(kind.store, key).is_none() {
-            let mut value = patch.clone();
-            value["metadata"]["name"] = json!(key.name);
-            let made = self.create(user, kind, &key.namespace, value, options.dry_run)?;
-            self.remember_applied(kind, key, options, patch);
-            return Ok(made);
-        }
-        self.inner.store.transact(&user.name, |tx| {
-            let before = tx.get(kind.store, key).cloned();
-            let before = before.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
-            let mut value = before.value.clone();
-            // What is compared is the patch's own resourceVersion, if it brings one.
-            if let Some(meta) = value["metadata"].as_object_mut()
-                && how != PatchKind::Json
-            {
-                meta.remove("resourceVersion");
-            }
-            match how {
-                PatchKind::Merge => patch::merge(&mut value, patch),
-                PatchKind::Strategic => patch::strategic(&mut value, patch),
-                PatchKind::Json => patch::json(&mut value, patch)
-                    .map_err(|why| Refusal::invalid(kind, &key.name, "patch", &why))?,
-                PatchKind::Apply => {
-                    let was = self.applied_before(kind, key, options);
-                    patch::apply(&mut value, &was, patch);
-                }
-            }
-            let after = self.write(tx, kind, key, part, &before, value, options.dry_run)?;
-            if how == PatchKind::Apply {
-                self.remember_applied(kind, key, options, patch);
-            }
-            Ok(after)
-        })
-    }
-
-    fn applied_before(&self, kind: &Kind, key: &Key, options: &WriteOptions) -> Value {
-        let applied = self
-            .inner
-            .applied
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let at = (kind.store, key.clone(), options.manager.clone());
-        applied.get(&at).cloned().unwrap_or(Value::Null)
-    }
-
-    fn remember_applied(&self, kind: &Kind, key: &Key, options: &WriteOptions, patch: &Value) {
-        if !options.dry_run {
-            let mut applied = self
-                .inner
-                .applied
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            applied.insert(
-                (kind.store, key.clone(), options.manager.clone()),
-                patch.clone(),
-            );
-        }
-    }
-
-    /// Writes `value` over `before`: checks the preconditions it carries, keeps what only the
-    /// server sets, and ends a deletion whose last finalizer is gone.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one write, used twice"
-    )]
-    fn write(
-        &self,
-        tx: &mut Tx<'_>,
-        kind: &Kind,
-        key: &Key,
-        part: Part,
-        before: &Arc<Object>,
-        mut value: Value,
-        dry_run: bool,
-    ) -> Result<Arc<Object>, Refusal> {
-        let was = &before.value;
-        match value["metadata"]["resourceVersion"].as_str() {
-            Some(rv) if !rv.is_empty() && was["metadata"]["resourceVersion"] != rv => {
-                let why = "the object has been modified; please apply your changes to the latest \
-                           version and try again";
-                return Err(Refusal::conflict(kind, &key.name, why));
-            }
-            _ => {}
-        }
-        match value["metadata"]["uid"].as_str() {
-            Some(uid) if !uid.is_empty() && uid != was.uid() => {
-                let why = format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    was.uid()
-                );
-                return Err(Refusal::conflict(kind, &key.name, &why));
-            }
-            _ => {}
-        }
-        if kind.store == "events" {
-            super::events::to_core(&mut value);
-        }
-        if kind.store == "secrets" {
-            admission::string_data(&mut value);
-        }
-        let mut after = combine(kind, part, was, value);
-        keep_server_fields(was, &mut after);
-        admission::check(kind, &after, Some(was))?;
-        if after == *was || dry_run {
-            return Ok(if dry_run {
-                Arc::new(Object::new(after, 0))
-            } else {
-                before.clone()
-            });
-        }
-        if ended(kind, &after) {
-            // The last state, with the finalizers already gone, is what watchers see.
-            tx.put(kind.store, after);
-            let last = tx.delete(kind.store, key);
-            return last.ok_or_else(|| Refusal::not_found(kind, &key.name));
-        }
-        Ok(tx.put(kind.store, after))
-    }
-
-    /// Deletes an object: at once, or, when finalizers or grace hold it, marks it.
-    ///
-    /// # Errors
-    /// 404; 409 when a precondition does not hold.
-    pub fn delete(
-        &self,
-        user: &User,
-        kind: &Kind,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Deleted, Refusal> {
-        self.inner
-            .store
-            .transact(&user.name, |tx| self.delete_in(tx, kind, key, options))
-    }
-
-    pub(crate) fn delete_in(
-        &self,
-        tx: &mut Tx<'_>,
-        kind: &Kind,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Deleted, Refusal> {
-        let found = tx.get(kind.store, key).cloned();
-        let object = found.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
-        check_preconditions(kind, key, &object.value, options)?;
-        if options.dry_run {
-            return Ok(Deleted::Marked(object));
-        }
-        let mut value = object.value.clone();
-        let grace = grace(kind, &value, options);
-        let held = value["metadata"]["finalizers"]
-            .as_array()
-            .is_some_and(|f| !f.is_empty());
-        if !held && grace == 0 && kind.store != "namespaces" {
-            tx.delete(kind.store, key);
-            return Ok(Deleted::Gone(object));
-        }
-        let shorter = value["metadata"]["deletionGracePeriodSeconds"].as_u64();
-        if value.deleting() && shorter.is_none_or(|was| grace >= was) {
-            return Ok(Deleted::Marked(object));
-        }
-        // When the grace is over (kubernetes v1.33, staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go,
-        // `BeforeDelete`).
-        let seconds = SignedDuration::from_secs(i64::try_from(grace).unwrap_or(i64::MAX));
-        let over = self.inner.clock.now().checked_add(seconds);
-        let over = over.unwrap_or(Timestamp::MAX);
-        value["metadata"]["deletionTimestamp"] = json!(stamp(over));
-        value["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        let generation = value["metadata"]["generation"].as_u64().unwrap_or(0);
-        value["metadata"]["generation"] = json!(generation + 1);
-        if kind.store == "namespaces" {
-            value["status"]["phase"] = json!("Terminating");
-        }
-        Ok(Deleted::Marked(tx.put(kind.store, value)))
-    }
-
-    /// Deletes all objects of a query, and returns them.
-    pub fn delete_collection(
-        &self,
-        user: &User,
-        kind: &Kind,
-        query: &ListQuery,
-        options: &DeleteOptions,
-    ) -> Listed {
-        let listed = self.list(kind, query);
-        for object in &listed.items {
-            // Gone in the meantime is as good.
-            let _ = self.delete(user, kind, &Key::of(&object.value), options);
-        }
-        listed
-    }
-
     /// The next UID: drawn from the seed, in the shape of a version 4 UUID.
     pub(crate) fn uid(&self) -> String {
         let a = self.draw();
@@ -686,166 +428,6 @@ impl ApiServer {
         let n = self.inner.drawn.fetch_add(1, Ordering::Relaxed);
         splitmix(splitmix(self.inner.seed) ^ n.wrapping_mul(0xd134_2543_de82_ef95))
     }
-}
-
-/// Result of a deletion.
-#[derive(Debug, Clone)]
-pub enum Deleted {
-    /// The object is gone; as it was last.
-    Gone(Arc<Object>),
-    /// The object is marked, and held by a finalizer or its grace.
-    Marked(Arc<Object>),
-}
-
-impl Deleted {
-    pub fn object(&self) -> &Arc<Object> {
-        match self {
-            Self::Gone(object) | Self::Marked(object) => object,
-        }
-    }
-}
-
-fn check_preconditions(
-    kind: &Kind,
-    key: &Key,
-    value: &Value,
-    options: &DeleteOptions,
-) -> Result<(), Refusal> {
-    let failed = |what: &str, want: &str, is: &str| {
-        let why = format!(
-            "Precondition failed: {what} in precondition: {want}, {what} in object meta: {is}"
-        );
-        Err(Refusal::conflict(kind, &key.name, &why))
-    };
-    match &options.uid {
-        Some(uid) if uid != value.uid() => return failed("UID", uid, value.uid()),
-        _ => {}
-    }
-    let revision = value["metadata"]["resourceVersion"]
-        .as_str()
-        .unwrap_or_default();
-    match &options.revision {
-        Some(want) if want != revision => failed("ResourceVersion", want, revision),
-        _ => Ok(()),
-    }
-}
-
-/// Only pods that run somewhere have grace; their kubelet ends it by a deletion with 0.
-fn grace(kind: &Kind, value: &Value, options: &DeleteOptions) -> u64 {
-    if kind.store != "pods"
-        || value["spec"]["nodeName"]
-            .as_str()
-            .unwrap_or_default()
-            .is_empty()
-    {
-        return 0;
-    }
-    if matches!(
-        value["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    ) {
-        return 0;
-    }
-    let own = value["spec"]["terminationGracePeriodSeconds"]
-        .as_u64()
-        .unwrap_or(30);
-    options.grace.unwrap_or(own)
-}
-
-/// Whether an object that is being deleted has nothing left that holds it.
-fn ended(kind: &Kind, value: &Value) -> bool {
-    let held = value["metadata"]["finalizers"]
-        .as_array()
-        .is_some_and(|f| !f.is_empty());
-    let grace = value["metadata"]["deletionGracePeriodSeconds"]
-        .as_u64()
-        .unwrap_or(0);
-    value.deleting() && !held && (kind.store != "pods" || grace == 0) && kind.store != "namespaces"
-}
-
-/// The part that is written from `value`, the rest from `was`.
-fn combine(kind: &Kind, part: Part, was: &Value, value: Value) -> Value {
-    match part {
-        Part::Main => {
-            let mut after = value;
-            if kind.has("status") {
-                match was.get("status") {
-                    Some(status) => after["status"] = status.clone(),
-                    None => drop(after.as_object_mut().and_then(|o| o.remove("status"))),
-                }
-            }
-            if kind.store == kinds::CSR.store {
-                after["spec"] = was["spec"].clone();
-            }
-            after
-        }
-        Part::Status => {
-            let mut after = was.clone();
-            after["status"] = value.get("status").cloned().unwrap_or(json!({}));
-            // Kubelets may write labels and annotations with the status.
-            if matches!(kind.store, "nodes" | "pods") {
-                for field in ["labels", "annotations"] {
-                    after["metadata"][field] = value["metadata"][field].clone();
-                    if after["metadata"][field].is_null()
-                        && let Some(meta) = after["metadata"].as_object_mut()
-                    {
-                        meta.remove(field);
-                    }
-                }
-            }
-            after
-        }
-        Part::Approval => {
-            let mut after = was.clone();
-            after["status"]["conditions"] = value["status"]["conditions"].clone();
-            after
-        }
-    }
-}
-
-fn keep_server_fields(was: &Value, after: &mut Value) {
-    after["apiVersion"] = was["apiVersion"].clone();
-    after["kind"] = was["kind"].clone();
-    let Some(meta) = after["metadata"].as_object_mut() else {
-        after["metadata"] = was["metadata"].clone();
-        return;
-    };
-    let kept = [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "resourceVersion",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generateName",
-    ];
-    for field in kept {
-        match was["metadata"].get(field) {
-            Some(value) => drop(meta.insert(field.to_owned(), value.clone())),
-            None => drop(meta.remove(field)),
-        }
-    }
-    meta.remove("managedFields");
-    drop_nulls(meta);
-    let changed = |name: &&String| !matches!(name.as_str(), "metadata" | "status");
-    let object = |v: &Value| -> Map<String, Value> {
-        let fields = v
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(n, _)| changed(n));
-        fields.map(|(n, v)| (n.clone(), v.clone())).collect()
-    };
-    if object(was) != object(after) {
-        let generation = was["metadata"]["generation"].as_u64().unwrap_or(0);
-        after["metadata"]["generation"] = json!(generation + 1);
-    }
-}
-
-fn drop_nulls(meta: &mut Map<String, Value>) {
-    meta.retain(|_, value| !value.is_null());
 }
 
 fn forget_old_events(tx: &mut Tx<'_>) {

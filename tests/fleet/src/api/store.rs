@@ -1,8 +1,9 @@
 //! The object store: what etcd is to a cluster, in memory, with a bounded log for watches.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
 use serde_json::{Value, json};
@@ -141,7 +142,7 @@ impl Store {
         store: &'static str,
         interest: Interest,
         from: WatchFrom,
-    ) -> Result<Watch, WatchError> {
+    ) -> Result<StartedWatch, WatchError> {
         let mut inner = self.lock();
         let present = inner.revision;
         let table = inner.tables.entry(store).or_default();
@@ -165,7 +166,7 @@ impl Store {
         };
         let (sender, changes) = mpsc::channel(WATCH_BACKLOG_MAX);
         table.watchers.entry(interest).or_default().push(sender);
-        Ok(Watch {
+        Ok(StartedWatch {
             backlog,
             changes,
             revision: present,
@@ -219,7 +220,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 }
 
@@ -234,8 +235,8 @@ pub enum WatchFrom {
     After(u64),
 }
 
-/// A started watch.
-pub struct Watch {
+/// Changes from a revision on, as they come.
+pub struct StartedWatch {
     /// What comes first.
     pub backlog: Vec<Arc<Event>>,
     /// What comes then; its end means that the watch was ended.
@@ -455,7 +456,7 @@ impl Tx<'_> {
         Some(object)
     }
 
-    /// Sends an old event once more to all who watch (scenario 42).
+    /// Sends an old event again to all who watch (scenario 42).
     pub fn repeat(&mut self, store: &'static str, event: &Arc<Event>) {
         if let Some(table) = self.inner.tables.get_mut(store) {
             table.notify(&Interest::All, event);

@@ -10,7 +10,7 @@ use crate::api::{
     ApiServer, DeleteOptions, Key, ListQuery, Object, Part, Refusal, User, WriteOptions,
     kinds::Kind,
     patch::PatchKind,
-    store::{Interest, Watch, WatchFrom},
+    store::{Interest, StartedWatch, WatchFrom},
 };
 
 /// One controller's view of the cluster.
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// All present objects of a kind, then every change. `None`: the watch has to be started again.
-    pub fn watch(&self, kind: &Kind) -> Option<Watch> {
+    pub fn watch(&self, kind: &Kind) -> Option<StartedWatch> {
         self.server
             .store()
             .watch(kind.store, Interest::All, WatchFrom::All)

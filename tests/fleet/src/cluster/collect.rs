@@ -9,8 +9,9 @@ use super::{client::Client, run::Reconcile};
 use crate::api::{DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, store::Event};
 
 /// Owners that the collector knows, and the kind of what they own.
-const OWNED: [(&Kind, &Kind); 5] = [
+const OWNED: [(&Kind, &Kind); 6] = [
     (&kinds::MACHINE_SET, &kinds::MACHINE),
+    (&kinds::CLUSTER_MACHINE_SET, &kinds::CLUSTER_MACHINE),
     (&kinds::DEPLOYMENT, &kinds::REPLICA_SET),
     (&kinds::REPLICA_SET, &kinds::POD),
     (&kinds::STATEFUL_SET, &kinds::POD),

@@ -5,13 +5,25 @@ use serde_json::{Value, json};
 use super::client::Client;
 use crate::api::{DeleteOptions, Key, Meta, Refusal, kinds};
 
+/// Whose drain it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    MachineApi,
+    /// Pods may say by a label how they are drained (cluster-api ae7ff047d, `core/reconcilers/machine/drain/filters.go`,
+    /// `drainLabelFilter`).
+    ClusterApi,
+}
+
+/// Label of a pod for drains of Cluster API.
+const BY_LABEL: &str = "cluster.x-k8s.io/drain";
+
 /// Cordons the node and asks for the eviction of every pod that a drain moves. True when none is
 /// left. DaemonSet's and mirror pods stay; on a node that is not heard of, pods that are being
 /// deleted are not waited for.
 ///
 /// # Errors
 /// When the cordon is refused; refused evictions only mean that pods are left.
-pub async fn pass(client: &Client, node: &Value) -> Result<bool, Refusal> {
+pub async fn pass(client: &Client, node: &Value, rules: Rules) -> Result<bool, Refusal> {
     if node["spec"]["unschedulable"] != true {
         let cordon = json!({"spec": {"unschedulable": true}});
         client.merge(&kinds::NODE, &Key::of(node), &cordon).await?;
@@ -22,11 +34,14 @@ pub async fn pass(client: &Client, node: &Value) -> Result<bool, Refusal> {
     let mut left = 0;
     for pod in client.pods_on(node.name()) {
         let pod = &pod.value;
-        if stays(pod) || (silent && pod.deleting()) {
+        let label = pod.label(BY_LABEL).filter(|_| rules == Rules::ClusterApi);
+        let label = label.map(|it| it.to_ascii_lowercase().replacen('-', "", 1));
+        let skipped = label.as_deref() == Some("skip");
+        if stays(pod) || skipped || (silent && pod.deleting()) {
             continue;
         }
         left += 1;
-        if pod.deleting() {
+        if pod.deleting() || label.as_deref() == Some("waitcompleted") {
             continue;
         }
         let key = Key::of(pod);

@@ -1,6 +1,7 @@
 //! MachineHealthChecks: delete the Machine of an unhealthy node (docs/field-notes.md, Machines of OpenShift).
 
-use std::{collections::HashMap, sync::Mutex, sync::PoisonError, time::Duration};
+use dormer_proto::lock::Locked as _;
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -117,7 +118,7 @@ impl HealthChecks {
 
     /// Whether this has held for as long as the limit says.
     fn lasts(&self, machine: &Value, reason: &str, holds: bool, limit: Duration) -> bool {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.locked();
         let key = (machine.uid().to_owned(), reason.to_owned());
         if !holds {
             since.remove(&key);

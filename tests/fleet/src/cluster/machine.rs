@@ -1,9 +1,10 @@
 //! The machine controller: makes Machines into computers through the cloud, and drains and takes
 //! them away again (docs/field-notes.md, Machines of OpenShift).
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -88,6 +89,13 @@ impl Reconcile for Machines {
             self.keep(&key, machine).await
         })
     }
+}
+
+/// Whether the cloud had no room for the Machine.
+fn could_not_be_created(machine: &Value) -> bool {
+    let conditions = machine["status"]["conditions"].as_array();
+    let refused = |it: &Value| it["type"] == "MachineCreated" && it["status"] == "False";
+    conditions.is_some_and(|all| all.iter().any(refused))
 }
 
 impl Machines {
@@ -224,6 +232,10 @@ impl Machines {
 
     async fn take_away(&self, key: &Key, machine: &Value) -> Result<Option<Duration>, Refusal> {
         if machine["status"]["phase"] != "Deleting" {
+            if could_not_be_created(machine) {
+                // Who takes such a Machine away wants another one, and has made room for it.
+                self.faults.lift(Fault::ReplacementNever);
+            }
             self.status(key, json!({"phase": "Deleting"})).await?;
         }
         let hooks = |stage: &str| {
@@ -242,7 +254,7 @@ impl Machines {
             let skip = machine.annotation(NO_DRAIN).is_some();
             let exists = self.client.get(&kinds::NODE, &node);
             if let Some(node) = exists.filter(|_| !skip)
-                && !drain::pass(&self.client, &node.value).await?
+                && !drain::pass(&self.client, &node.value, drain::Rules::MachineApi).await?
             {
                 return Ok(Some(DRAIN_AGAIN));
             }
@@ -263,10 +275,7 @@ impl Machines {
         self.client
             .delete(&kinds::NODE, &node, &DeleteOptions::default())
             .await?;
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(machine.uid());
+        self.instances.locked().remove(machine.uid());
         let Some(now) = self.client.get(&kinds::MACHINE, key) else {
             return Ok(None);
         };
@@ -311,19 +320,7 @@ impl Machines {
         let labels =
             &machine["metadata"]["labels"]["machine.openshift.io/cluster-api-machine-role"];
         let role = labels.as_str().unwrap_or("worker");
-        let stamp = self.client.stamp();
-        let node = json!({
-            "metadata": {"name": machine.name(), "annotations": {STATIC_NODE: "true"},
-                "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
-                    "kubernetes.io/hostname": machine.name(),
-                    format!("node-role.kubernetes.io/{role}"): ""}},
-            "spec": {"providerID": instance.provider_id},
-            "status": {"addresses": addresses(instance),
-                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
-                    "lastHeartbeatTime": stamp, "lastTransitionTime": stamp}],
-                "nodeInfo": {"kubeletVersion": "v1.33.0", "osImage": "Red Hat Enterprise Linux CoreOS",
-                    "kernelVersion": "5.14.0", "containerRuntimeVersion": "cri-o://1.33.0"}},
-        });
+        let node = static_node(&self.client, machine.name(), role, instance);
         match self.client.create(&kinds::NODE, "", node).await {
             Err(refusal) if refusal.code != 409 => Err(refusal),
             _ => Ok(()),
@@ -343,19 +340,12 @@ impl Machines {
     }
 
     fn remember(&self, uid: &str, instance: &Instance) {
-        let mut known = self
-            .instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.instances.locked();
         known.insert(uid.to_owned(), instance.clone());
     }
 
     fn instance(&self, uid: &str) -> Option<Instance> {
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(uid)
-            .cloned()
+        self.instances.locked().get(uid).cloned()
     }
 }
 
@@ -364,7 +354,24 @@ pub fn is_windows(machine: &Value) -> bool {
     machine.label("machine.openshift.io/os-id") == Some("Windows")
 }
 
-fn addresses(instance: &Instance) -> Value {
+/// `status.addresses` of an instance.
+pub(super) fn addresses(instance: &Instance) -> Value {
     let one = |(kind, address): &(String, String)| json!({"type": kind, "address": address});
     instance.addresses.iter().map(one).collect()
+}
+
+/// The Node of a Linux machine: no kubelet is behind it.
+pub(super) fn static_node(client: &Client, name: &str, role: &str, instance: &Instance) -> Value {
+    let stamp = client.stamp();
+    json!({
+        "metadata": {"name": name, "annotations": {STATIC_NODE: "true"},
+            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": name, format!("node-role.kubernetes.io/{role}"): ""}},
+        "spec": {"providerID": instance.provider_id},
+        "status": {"addresses": addresses(instance),
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+                "lastHeartbeatTime": stamp, "lastTransitionTime": stamp}],
+            "nodeInfo": {"kubeletVersion": "v1.33.0", "osImage": "Red Hat Enterprise Linux CoreOS",
+                "kernelVersion": "5.14.0", "containerRuntimeVersion": "cri-o://1.33.0"}},
+    })
 }

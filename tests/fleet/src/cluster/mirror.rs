@@ -1,8 +1,9 @@
 //! A real API server as the controllers see it: a cache that watches keep, and writes over HTTP.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -27,14 +28,17 @@ const SOMEBODY: &str = "somebody";
 /// Who takes pods away whose node is no more.
 const COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
 
-/// Kinds that the Machine API's controllers read.
-const KINDS: [&Kind; 5] = [
-    &kinds::MACHINE_SET,
-    &kinds::MACHINE,
+/// Kinds that the Machine API's controllers read in the namespace of its Machines.
+const MACHINE_API: [&Kind; 3] = [&kinds::MACHINE_SET, &kinds::MACHINE, &kinds::SECRET];
+/// Kinds that Cluster API's controllers read in the namespace of its Machines.
+const CLUSTER_API: [&Kind; 4] = [
+    &kinds::CLUSTER_API_CLUSTER,
+    &kinds::CLUSTER_MACHINE_SET,
+    &kinds::CLUSTER_MACHINE,
     &kinds::SECRET,
-    &kinds::NODE,
-    &kinds::POD,
 ];
+/// Kinds that the controllers of both read everywhere.
+const OF_BOTH: [&Kind; 2] = [&kinds::NODE, &kinds::POD];
 
 /// How the real API server is reached, and which part of it is this world's.
 #[derive(Clone)]
@@ -46,8 +50,26 @@ pub struct Outside {
     /// A client certificate that may do everything, PEM.
     pub cert_pem: String,
     pub key_pem: String,
-    /// The namespace of this world's Machines.
-    pub machines: String,
+    /// Namespace of this world's Machines of the Machine API; `None`: the server has none of its kinds.
+    pub machines: Option<String>,
+    /// Namespace of this world's Machines of Cluster API; `None`: there are none. The Secrets of both have one name, so it is
+    /// another one.
+    pub cluster_machines: Option<String>,
+}
+
+impl Outside {
+    /// Collections that the controllers read: each a kind, and a namespace if it is not read everywhere.
+    fn collections(&self) -> Vec<(&'static Kind, Option<String>)> {
+        let mut all = Vec::new();
+        if let Some(namespace) = &self.machines {
+            all.extend(MACHINE_API.map(|kind| (kind, Some(namespace.clone()))));
+        }
+        if let Some(namespace) = &self.cluster_machines {
+            all.extend(CLUSTER_API.map(|kind| (kind, Some(namespace.clone()))));
+        }
+        all.extend(OF_BOTH.map(|kind| (kind, None)));
+        all
+    }
 }
 
 /// Says of a Node whether it is one of this world's hosts.
@@ -55,17 +77,17 @@ pub type Ours = Box<dyn Fn(&Value) -> bool + Send + Sync>;
 
 /// A real API server and its cache.
 pub struct Mirror {
+    collections: Vec<(&'static Kind, Option<String>)>,
     api: Api,
     cache: ApiServer,
     record: Record,
-    machines: String,
     ours: Ours,
     /// The newest revision seen of each object, deletions included.
     newest: Mutex<HashMap<(&'static str, Key), u64>>,
 }
 
 impl Mirror {
-    /// A view of the server at `outside`, kept in the store of `cache`.
+    /// A view of the machine APIs of the server at `outside`, kept in the store of `cache`.
     ///
     /// # Errors
     /// What does not fit together, in words.
@@ -80,12 +102,11 @@ impl Mirror {
         let key_pem = outside.key_pem.clone();
         let identity = Identity::Certificate { cert_pem, key_pem };
         let api = Api::new(dialer, &outside.url, &outside.ca_pem, &identity)?;
-        let machines = outside.machines.clone();
         Ok(Self {
+            collections: outside.collections(),
             api,
             cache,
             record,
-            machines,
             ours,
             newest: Mutex::default(),
         })
@@ -93,28 +114,23 @@ impl Mirror {
 
     /// Keeps the cache, for ever.
     pub async fn keep(self: Arc<Self>) {
-        let keep = |kind: &'static Kind| {
+        let keep = |(kind, namespace): (&'static Kind, Option<String>)| {
             let this = self.clone();
             async move {
                 loop {
-                    if let Err(why) = this.follow(kind).await {
+                    if let Err(why) = this.follow(kind, namespace.as_deref()).await {
                         tracing::debug!(kind = kind.plural, why, "listed anew");
                     }
                     tokio::time::sleep(AGAIN).await;
                 }
             }
         };
-        futures::future::join_all(KINDS.map(keep)).await;
-    }
-
-    fn collection(&self, kind: &Kind) -> String {
-        let within = [&kinds::MACHINE_SET, &kinds::MACHINE, &kinds::SECRET].contains(&kind);
-        kind.path(within.then_some(&*self.machines))
+        futures::future::join_all(self.collections.iter().cloned().map(keep)).await;
     }
 
     /// One list, and what changes after it, until the watch ends.
-    async fn follow(&self, kind: &'static Kind) -> Result<(), String> {
-        let path = self.collection(kind);
+    async fn follow(&self, kind: &'static Kind, namespace: Option<&str>) -> Result<(), String> {
+        let path = kind.path(namespace);
         let (code, mut list) = self.api.get(&path).await?;
         if code != 200 {
             return Err(format!("{path}: {code} {}", list["message"]));
@@ -131,11 +147,11 @@ impl Mirror {
         for item in items {
             self.apply(kind, item, false);
         }
-        for known in self
-            .cache
-            .list(kind, &crate::api::ListQuery::default())
-            .items
-        {
+        let listed_before = crate::api::ListQuery {
+            namespace: namespace.map(str::to_owned),
+            ..crate::api::ListQuery::default()
+        };
+        for known in self.cache.list(kind, &listed_before).items {
             if !there.contains(&Key::of(&known.value)) {
                 let mut gone = known.value.clone();
                 gone["metadata"]["resourceVersion"] = json!(from);
@@ -212,7 +228,7 @@ impl Mirror {
         value["kind"] = json!(kind.kind);
         let key = Key::of(&value);
         let revision = value.revision();
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.locked();
         let last = newest.entry((kind.store, key.clone())).or_default();
         if revision <= *last {
             return Arc::new(Object::new(value, revision));

@@ -1,6 +1,7 @@
 //! The controllers that a cluster has: each a loop of its own over the same API.
 
 pub mod client;
+pub mod cluster_api;
 pub mod collect;
 pub mod csr;
 pub mod drain;
@@ -33,8 +34,8 @@ use crate::{
 pub enum Which {
     /// All that a cluster has.
     All,
-    /// Only the Machine API's controllers: others run the rest.
-    MachineApi,
+    /// Only the machine APIs' controllers: others run the rest.
+    Machines,
 }
 
 /// What the controllers need.
@@ -51,6 +52,8 @@ pub struct Controllers {
     pub pace: Pace,
     /// How many Windows machines the world began with.
     pub first_machines: u32,
+    /// Whether Cluster API's controllers run, too.
+    pub cluster_api: bool,
 }
 
 impl Controllers {
@@ -62,6 +65,9 @@ impl Controllers {
             Some(real) => Client::of_real(&self.server, real, User::controller(name)),
         };
         let mut all = self.machine_api(&view);
+        if self.cluster_api {
+            all.extend(self.cluster_api(&view));
+        }
         if which == Which::All {
             all.extend(self.cluster(&view));
         }
@@ -103,6 +109,24 @@ impl Controllers {
                 Arc::new(nodelink::NodeLink::new(view("nodelink-controller"))),
             ),
             ("machinehealthcheck-controller", Arc::new(health)),
+        ]
+    }
+
+    fn cluster_api(
+        &self,
+        view: &impl Fn(&str) -> Client,
+    ) -> Vec<(&'static str, Arc<dyn Reconcile>)> {
+        let machines = cluster_api::ClusterMachines {
+            client: view("capi-machine-controller"),
+            cloud: self.cloud.clone(),
+            pace: self.pace,
+        };
+        let sets = cluster_api::ClusterMachineSets {
+            client: view("capi-machineset-controller"),
+        };
+        vec![
+            ("capi-machine-controller", Arc::new(machines)),
+            ("capi-machineset-controller", Arc::new(sets)),
         ]
     }
 

@@ -1,10 +1,7 @@
 //! The node lifecycle controller: a node that is silent for 40 s is not Ready any more.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use dormer_proto::lock::Locked as _;
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -51,10 +48,7 @@ impl Reconcile for NodeLife {
         if kind == &kinds::LEASE && value.namespace() != "kube-node-lease" {
             return Vec::new();
         }
-        let mut last_heartbeat = self
-            .last_heartbeat
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last_heartbeat = self.last_heartbeat.locked();
         let name = value.name().to_owned();
         if kind == &kinds::NODE {
             if event.deleted {
@@ -95,10 +89,7 @@ impl Reconcile for NodeLife {
                 return Ok(None);
             }
             let last_heartbeat = {
-                let mut last_heartbeat = self
-                    .last_heartbeat
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut last_heartbeat = self.last_heartbeat.locked();
                 *last_heartbeat
                     .entry(key.name.clone())
                     .or_insert_with(Instant::now)

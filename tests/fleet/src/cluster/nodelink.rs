@@ -1,11 +1,8 @@
 //! The nodelink controller: finds each Node's Machine, and carries over what the Machine wants on
 //! its Node.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use dormer_proto::lock::Locked as _;
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -75,7 +72,7 @@ impl Reconcile for NodeLink {
     fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key> {
         let value = &event.object.value;
         let key = Key::of(value);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.locked();
         let of_machine = kind == &kinds::MACHINE;
         for mark in marks(value) {
             let index = if of_machine {
@@ -123,7 +120,7 @@ impl NodeLink {
             return Ok(None);
         };
         let machine = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.locked();
             marks(&node.value)
                 .iter()
                 .find_map(|mark| known.machines.get(mark).cloned())
@@ -161,7 +158,7 @@ impl NodeLink {
             "uid": node.uid()});
         let ready = is_ready(node);
         let cached = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.locked();
             known.ready.get(node.name()) == Some(&ready)
         };
         if !cached {
@@ -169,7 +166,7 @@ impl NodeLink {
             self.client
                 .status(&kinds::MACHINE, &Key::of(machine), status)
                 .await?;
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.locked();
             known.ready.insert(node.name().to_owned(), ready);
         }
         Ok(None)

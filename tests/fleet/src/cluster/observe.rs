@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{machine::STATIC_NODE, nodelink::MACHINE};
+use super::{cluster_api, machine::STATIC_NODE, nodelink};
 use crate::{
     api::{
         Key, Meta, kinds,
@@ -17,8 +17,12 @@ use crate::{
 pub fn observer(record: Record) -> Observer {
     Box::new(move |tx, store, event| match store {
         "nodes" => node(&record, tx, event),
-        "machines.machine.openshift.io" => machine(&record, tx, event),
-        "machinesets.machine.openshift.io" => machine_set(&record, event),
+        "machines.machine.openshift.io" | "machines.cluster.x-k8s.io" => {
+            machine(&record, tx, event);
+        }
+        "machinesets.machine.openshift.io" | "machinesets.cluster.x-k8s.io" => {
+            machine_set(&record, event);
+        }
         "pods" => pod(&record, tx, event),
         _ => {}
     })
@@ -34,7 +38,7 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
         return record.node_deleted(node.name(), Some(tx.by));
     }
     let before = event.before.as_ref().map(|b| &b.value);
-    // Before its new state is told: what counts is whether it served until now.
+    // Before its new state is recorded: what counts is whether it served until now.
     if fenced(node) && before.is_some_and(|before| !fenced(before)) {
         record.node_fenced(node.name());
     }
@@ -42,7 +46,7 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
         (
             n.is("Ready"),
             n["spec"]["unschedulable"] == true,
-            n.annotation(MACHINE).is_some(),
+            machine_of(n).is_some(),
         )
     };
     let unfenced = !fenced(node) && before.is_some_and(fenced);
@@ -59,13 +63,25 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     if node["spec"]["unschedulable"] == true {
         reasons.insert(Unavailable::Cordoned);
     }
-    let machine = node.annotation(MACHINE).and_then(|m| m.split_once('/'));
-    let machine = machine.and_then(|(ns, name)| tx.get(kinds::MACHINE.store, &Key::new(ns, name)));
+    let machine = machine_of(node).and_then(|(store, key)| tx.get(store, &key));
     let set = machine.and_then(|m| m.value.controller().map(|(_, uid)| uid.to_owned()));
     record.node_state(node.name(), set.as_deref(), reasons, Some(tx.by));
     if !fenced(node) {
         record.node_unfenced(node.name());
     }
+}
+
+/// Where the Machine is that a Node names.
+fn machine_of(node: &Value) -> Option<(&'static str, Key)> {
+    if let Some((namespace, name)) = node
+        .annotation(nodelink::MACHINE)
+        .and_then(|it| it.split_once('/'))
+    {
+        return Some((kinds::MACHINE.store, Key::new(namespace, name)));
+    }
+    let namespace = node.annotation("cluster.x-k8s.io/cluster-namespace")?;
+    let name = node.annotation(cluster_api::LINK)?;
+    Some((kinds::CLUSTER_MACHINE.store, Key::new(namespace, name)))
 }
 
 /// Whether the Node carries an open lease token (docs/decisions/0004-fences.md).
@@ -100,7 +116,7 @@ fn machine_set(record: &Record, event: &Event) {
 }
 
 fn pod(record: &Record, tx: &Tx<'_>, event: &Event) {
-    // Evictions are told by the eviction itself; here: who else deletes a pod that runs.
+    // An eviction records itself; here: who else deletes a pod that runs.
     let pod = &event.object.value;
     let was_going = event.before.as_ref().is_some_and(|b| b.value.deleting());
     let cluster = tx.by.starts_with("system:serviceaccount:kube-system:");

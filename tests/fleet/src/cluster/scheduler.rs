@@ -9,7 +9,7 @@ use super::{client::Client, run::Reconcile};
 use crate::api::{DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, store::Event};
 
 const RETRY_EVERY: Duration = Duration::from_secs(5);
-/// Pods that one node can have, as kubelets are told.
+/// Pods that one node can have, as the kubelets' configuration says.
 const PODS_PER_NODE_MAX: usize = 250;
 const STARTS_IN: Duration = Duration::from_secs(2);
 const STOPS_IN: Duration = Duration::from_secs(1);

@@ -21,8 +21,14 @@ const UNREADABLE_FOR: Duration = Duration::from_secs(1_200);
 /// How long what was pruned is away: a GitOps tool deletes what is not in its source any more (Argo CD 3.0, `prune:
 /// true`), and makes it again once it is back there.
 const PRUNED_FOR: Duration = Duration::from_secs(600);
+/// Annotation of an open token, the greatest of all.
+const FORGED: (&str, &str) = ("dormer.io/fence", "18446744073709551615 open");
+/// Age of the backup from which etcd is restored.
+const BACKUP_AGE: Duration = Duration::from_secs(120);
+/// How long after a cordon a person uncordons the node.
+const UNCORDONED_AFTER: Duration = Duration::from_secs(3);
 
-const OURS: [Fault; 15] = [
+const OURS: [Fault; 17] = [
     Fault::OldNode,
     Fault::FinalizerHolds,
     Fault::StubbornPod,
@@ -38,6 +44,8 @@ const OURS: [Fault; 15] = [
     Fault::NodeUnreadable,
     Fault::PruneSettings,
     Fault::Relabelled,
+    Fault::EtcdRestored,
+    Fault::ForgedMark,
 ];
 
 /// Watches Machines and Nodes and strikes where it is ordered to. Ends never; does nothing when
@@ -145,7 +153,8 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     if newly && faults.strike(Fault::Uncordoned, machine) {
         let client_ = client.clone();
         let key = key.clone();
-        later(pace, Duration::from_secs(3), async move {
+        let after = faults.lasts(Fault::Uncordoned, machine);
+        later(pace, after.unwrap_or(UNCORDONED_AFTER), async move {
             let uncordon = json!({"spec": {"unschedulable": null}});
             client_.merge(&kinds::NODE, &key, &uncordon).await.map(drop)
         });
@@ -197,6 +206,25 @@ fn people(client: &Client, faults: &Faults, pace: Pace, machine: &str, node: &Ke
             server.set_nodes_readable(false);
             pace.sleep(lasts.unwrap_or(UNREADABLE_FOR)).await;
             server.set_nodes_readable(true);
+            Ok(())
+        });
+    }
+    if faults.strike(Fault::ForgedMark, machine) {
+        let client = client.clone();
+        let node = node.clone();
+        later(pace, SERVES_FOR, async move {
+            let (key, token) = FORGED;
+            let forged = json!({"metadata": {"annotations": {key: token}}});
+            client.merge(&kinds::NODE, &node, &forged).await.map(drop)
+        });
+    }
+    if faults.strike(Fault::EtcdRestored, machine) {
+        let lasts = faults.lasts(Fault::EtcdRestored, machine);
+        let server = client.server().clone();
+        later(pace, SERVES_FOR, async move {
+            let backup = server.store().backup();
+            pace.sleep(lasts.unwrap_or(BACKUP_AGE)).await;
+            server.store().restore(&backup);
             Ok(())
         });
     }

@@ -1,6 +1,7 @@
 //! The keys of a host's administrators: the file that user data writes at boots, and that sshd reads (docs/field-notes.md,
-//! Logins and host keys). The script is not run. dormer's own is known by its text, and does here what
-//! `workers/profile/src/userdata.ps1` does; any other writes the whole file anew, as WMCO's does.
+//! Logins and host keys). What the platform's agent takes for the script is found as the agent finds it; the script is not
+//! run. dormer's own is known by its text, and does here what `workers/profile/src/userdata.ps1` does; any other writes the
+//! whole file anew, as WMCO's does.
 
 use dormer_profile::userdata::STAYS_OUT;
 use russh::keys::PublicKey;
@@ -8,9 +9,10 @@ use russh::keys::PublicKey;
 use super::body::Body;
 use super::computer::Host;
 use super::path::WinPath;
+use crate::world::Platform;
 
 pub const KEY_FILE: &str = r"C:\ProgramData\ssh\administrators_authorized_keys";
-/// How user data says that it runs at each boot, and not at the first one only.
+/// How user data says to EC2Launch that it runs at each boot, and not at the first one only.
 const AT_EACH_BOOT: &str = "<persist>true</persist>";
 /// What dormer's script has and no other: it replaces its own lines only.
 const OWN_LINES_ONLY: &str = "EndsWith(' dormer')";
@@ -18,12 +20,15 @@ const OWN_LINES_ONLY: &str = "EndsWith(' dormer')";
 impl Host {
     /// Does to the file what user data does at a boot.
     pub(super) fn write_admin_keys(&self, first: bool) {
-        let script = String::from_utf8_lossy(&self.order.user_data);
-        let keys = public_keys(&script);
-        if keys.is_empty() || !(first || script.contains(AT_EACH_BOOT)) {
+        let given = String::from_utf8_lossy(&self.order.user_data);
+        let Some((script, each_boot)) = taken_apart(self.order.platform, &given) else {
+            return;
+        };
+        let keys = public_keys(script);
+        if keys.is_empty() || !(first || each_boot) {
             return;
         }
-        let Some(lines) = after_boot(&script, &keys, &self.admin_lines()) else {
+        let Some(lines) = after_boot(script, &keys, &self.admin_lines()) else {
             return;
         };
         let text: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
@@ -65,12 +70,35 @@ impl Host {
     }
 }
 
+/// The script that a platform's agent finds in user data, and whether it runs it at each boot. `None`: it finds none.
+fn taken_apart(platform: Platform, given: &str) -> Option<(&str, bool)> {
+    match platform {
+        // EC2Launch v2 (Amazon EC2 User Guide, "How Amazon EC2 handles user data for Windows instances").
+        Platform::Aws => Some((tagged(given)?, given.contains(AT_EACH_BOOT))),
+        // The first logon copies CustomData.bin whole, and runs the copy once (machine-api-provider-azure,
+        // `winFirstLogonCommandsString` in virtualmachines.go).
+        Platform::Azure => Some((given, false)),
+        // cloudbase-init, once for each instance (cloudbase-init 8e5fff70, `userdatautils.py`). It knows no `<persist>`.
+        Platform::VSphere | Platform::Own | Platform::Other => {
+            let whole = given.starts_with("#ps1").then_some(given);
+            Some((whole.or_else(|| tagged(given))?, false))
+        }
+    }
+}
+
+/// Text between the tags that EC2's format has.
+fn tagged(given: &str) -> Option<&str> {
+    let (_, rest) = given.split_once("<powershell>")?;
+    Some(rest.split_once("</powershell>")?.0)
+}
+
 /// Lines that the script leaves; `None`: it leaves the file alone.
 fn after_boot(script: &str, keys: &[String], before: &[String]) -> Option<Vec<String>> {
     if !script.contains(OWN_LINES_ONLY) {
         return Some(keys.to_vec());
     }
-    let (key, marks) = (keys.first()?, script.contains(STAYS_OUT));
+    let key = keys.first()?;
+    let marks = script.contains(STAYS_OUT);
     let base64 = key.split(' ').nth(1)?;
     if marks
         && before
@@ -110,6 +138,52 @@ mod tests {
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
     const NEW: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA6rWI3G1sz07DnfFlrouTcysQlj2P+jpNSOEWD9OJ3X";
+
+    #[test]
+    fn each_platforms_agent_finds_the_script_by_its_own_rules() {
+        use Platform::{Aws, Azure, Other, Own, VSphere};
+        let tags = "<powershell>\nx\n</powershell>\n";
+        let persists = format!("{tags}{AT_EACH_BOOT}\n");
+        let open = "<powershell>\nx\n";
+        let own = "#ps1_sysnative\nx";
+        // Whether it runs at all, and at each boot.
+        type Row<'a> = (Platform, &'a str, Option<(&'a str, bool)>);
+        let table: [Row<'_>; 14] = [
+            (Aws, &persists, Some(("\nx\n", true))),
+            (Aws, tags, Some(("\nx\n", false))),
+            (Aws, open, None),
+            (Aws, "x", None),
+            (Aws, own, None),
+            (Azure, &persists, Some((&persists, false))),
+            (Azure, "x", Some(("x", false))),
+            (VSphere, &persists, Some(("\nx\n", false))),
+            (VSphere, own, Some((own, false))),
+            (VSphere, open, None),
+            (VSphere, "x", None),
+            (Own, tags, Some(("\nx\n", false))),
+            (Other, own, Some((own, false))),
+            (Other, "", None),
+        ];
+        for (platform, given, wanted) in table {
+            assert_eq!(
+                taken_apart(platform, given),
+                wanted,
+                "{platform:?} {given:?}"
+            );
+        }
+        // dormer's own is found everywhere but where the platform takes it without tags.
+        for (platform, name) in [
+            (Aws, "aws"),
+            (Azure, "azure"),
+            (VSphere, "vsphere"),
+            (Other, "none"),
+        ] {
+            let ours = user_data(OLD, name).expect("user data");
+            let (script, each_boot) = taken_apart(platform, &ours).expect("a script");
+            assert_eq!(public_keys(script), [OLD], "{name}");
+            assert_eq!(each_boot, platform == Aws, "{name}");
+        }
+    }
 
     fn booted(script: &str, before: &[String]) -> Vec<String> {
         let lines = after_boot(script, &public_keys(script), before);

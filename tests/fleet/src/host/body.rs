@@ -1,8 +1,9 @@
 //! File content as a host keeps it: size and SHA-256 in full, the bytes up to a limit.
 
 use dormer_profile::text::hex;
+use dormer_proto::lock::Locked as _;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -122,7 +123,7 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Goes on from existing content (an open without truncation).
+    /// Continues from existing content (an open without truncation).
     pub fn resume(body: &Body) -> Self {
         let mut writer = Self::default();
         writer.write(0, &body.head);
@@ -293,7 +294,7 @@ impl std::io::Write for HashSink {
 /// Bodies alive in this process, by hash: a thousand hosts hold one copy of one payload.
 fn intern(body: Body) -> Arc<Body> {
     static KNOWN: LazyLock<Mutex<HashMap<String, Weak<Body>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.locked();
     if let Some(same) = known.get(&body.sha256).and_then(Weak::upgrade)
         && same.size == body.size
     {

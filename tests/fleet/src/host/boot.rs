@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::computer::{Host, Phase, lock};
+use super::profile::ServerRelease;
 use crate::faults::Fault;
 use crate::world::Happened;
 
@@ -101,7 +102,7 @@ impl Host {
         self.at(if first { "first boot" } else { "reboot" }).await;
         self.come_up(first);
         self.phase.send_replace(Phase::Refusing);
-        if !first && self.strike(Fault::SshdDeadAfterReboot) {
+        if (!first && self.strike(Fault::SshdDeadAfterReboot)) || !self.has_sshd() {
             return std::future::pending().await;
         }
         self.sleep(total.mul_f64(0.25)).await;
@@ -134,6 +135,12 @@ impl Host {
         self.start_boot_services().await;
     }
 
+    /// Whether sshd is there: in the image, or installed by user data (`workers/profile/src/userdata.ps1`).
+    fn has_sshd(&self) -> bool {
+        let in_image = self.image.openssh || self.image.release == ServerRelease::Server2025;
+        in_image || !self.state().egress_closed
+    }
+
     fn boot_time(&self, first: bool) -> Duration {
         if first {
             return self.between(FIRST_BOOT_MS.0, FIRST_BOOT_MS.1);
@@ -151,6 +158,9 @@ impl Host {
     fn come_up(&self, first: bool) {
         if first && self.strike(Fault::ClockSkew) {
             self.state().clock_offset_ms = -600_000;
+        }
+        if first && self.strike(Fault::ClockForward) {
+            self.state().clock_offset_ms = 600_000;
         }
         if first
             && self.armed(Fault::HostClaimsName)

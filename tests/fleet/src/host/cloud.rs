@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::computer::{Host, Phase, lock};
 use super::counts::HostCounts;
 use super::kubelet::KUBELET_PORT;
-use super::profile::{Image, Release};
+use super::profile::{Image, ServerRelease};
 use crate::net::{BoxIo, Dial};
 use crate::world::{
     CloudAction, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform,
@@ -41,17 +41,17 @@ pub struct Hosts {
     context: HostContext,
     reach: Reach,
     image: Image,
-    network: Arc<Network>,
+    network: Arc<HostNetwork>,
     inner: Arc<Mutex<Inner>>,
 }
 
 /// The two front parts of every address, ours as long as this lives.
-struct Network {
+struct HostNetwork {
     front: String,
     _claim: Vec<TcpListener>,
 }
 
-impl Network {
+impl HostNetwork {
     /// Two worlds on one computer must not answer for each other's hosts: a network is claimed by listening on its
     /// last address.
     fn of(reach: Reach) -> Self {
@@ -87,7 +87,7 @@ struct Inner {
 impl Hosts {
     /// A cloud without hosts; they are made from `image`.
     pub fn new(context: HostContext, reach: Reach, image: Image) -> Self {
-        let network = Arc::new(Network::of(reach));
+        let network = Arc::new(HostNetwork::of(reach));
         Self {
             context,
             reach,
@@ -157,7 +157,7 @@ impl Hosts {
             return Ok(instance);
         }
         let image = Image {
-            release: Release::of_image(&order.image),
+            release: ServerRelease::of_image(&order.image),
             user: user_of(order.platform, &self.image.user),
             ..self.image.clone()
         };
@@ -295,6 +295,7 @@ fn instance(order: &HostOrder, address: &str) -> Instance {
             id >> 32,
             id & 0xffff_ffff_ffff
         ),
+        Platform::Own => String::new(),
         Platform::Other => format!("fleet:///{id:016x}"),
     };
     let mut addresses = vec![("InternalIP".to_owned(), address.to_owned())];

@@ -1,7 +1,8 @@
 //! One simulated Windows host: its identity, its state, its connections and its luck.
 
+use dormer_proto::lock::Locked as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use dormer_profile::answer::FeatureState;
@@ -14,10 +15,10 @@ use super::counts::HostCounts;
 use super::link::Link;
 use super::profile::Image;
 use super::shell::Shell;
-use super::state::State;
+use super::state::HostState;
 use crate::faults::{Fault, splitmix};
 use crate::net::BoxIo;
-use crate::world::{Happened, HostContext, HostOrder, Instance};
+use crate::world::{Happened, HostContext, HostOrder, Instance, Platform};
 
 /// Externally visible states of a host, in the order of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +38,7 @@ pub enum Phase {
 }
 
 /// One connection that sshd has.
-pub(super) struct Session {
+pub(super) struct SshSession {
     pub(super) link: Link,
     pub(super) authenticated: bool,
 }
@@ -49,7 +50,7 @@ pub struct Host {
     pub(super) image: Image,
     pub(super) me: Weak<Host>,
     pub(super) keys: Mutex<Vec<PrivateKey>>,
-    pub(super) sessions: Mutex<Vec<(u64, Session)>>,
+    pub(super) sessions: Mutex<Vec<(u64, SshSession)>>,
     pub(super) counts: Mutex<HostCounts>,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) power: Mutex<CancellationToken>,
@@ -64,7 +65,7 @@ pub struct Host {
     /// Whether its kubelet is cut off from the API server.
     pub(super) cut: watch::Sender<bool>,
     instance: Mutex<Instance>,
-    state: Mutex<State>,
+    state: Mutex<HostState>,
     draws: AtomicU64,
     /// How far its steady clock is ahead of the world's: see [`Host::tick`].
     ahead: Mutex<Duration>,
@@ -73,7 +74,7 @@ pub struct Host {
 
 /// Locks without minding a panic elsewhere: the data stays usable.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.locked()
 }
 
 impl Host {
@@ -170,7 +171,7 @@ impl Host {
     }
 
     /// Its state, to read or prepare in a test. Do not hold it over an `await`.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, HostState> {
         let mut state = lock(&self.state);
         let seconds = self.now_ms_with(state.clock_offset_ms) / 1_000;
         state.disk.set_now(u32::try_from(seconds).unwrap_or(0));
@@ -348,11 +349,12 @@ fn shape_image(image: &mut Image, order: &HostOrder, context: &HostContext, seed
     }
 }
 
-fn first_state(order: &HostOrder, image: &Image, seed: u64) -> State {
-    let mut state = State {
+fn first_state(order: &HostOrder, image: &Image, seed: u64) -> HostState {
+    let mut state = HostState {
         hostname: computer_name(order, seed),
         boot_id: 1 + seed % 5,
-        ..State::default()
+        egress_closed: image.egress_closed,
+        ..HostState::default()
     };
     let containers = if image.containers {
         FeatureState::Enabled
@@ -374,10 +376,10 @@ fn computer_name(order: &HostOrder, seed: u64) -> String {
         .map(|n| char::from(messages[(splitmix(seed ^ n) % 36) as usize]))
         .collect();
     match order.platform {
-        crate::world::Platform::Aws => format!("EC2AMAZ-{tail}"),
+        Platform::Aws => format!("EC2AMAZ-{tail}"),
         // A clone of a generalised template.
-        crate::world::Platform::VSphere => format!("WIN-{tail}"),
-        crate::world::Platform::Azure | crate::world::Platform::Other => {
+        Platform::VSphere => format!("WIN-{tail}"),
+        Platform::Azure | Platform::Own | Platform::Other => {
             let name: String = order.name.chars().rev().take(15).collect();
             let name: String = name.chars().rev().collect();
             name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())

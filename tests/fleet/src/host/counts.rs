@@ -38,6 +38,12 @@ pub struct HostCounts {
     /// Files opened for writing.
     pub uploads: u32,
     pub bytes_uploaded: u64,
+    /// Bytes of documents that calls of the host program were given.
+    #[serde(skip)]
+    pub bytes_of_documents: u64,
+    /// Bytes of the answers of these calls.
+    #[serde(skip)]
+    pub bytes_of_answers: u64,
     /// Unknown commands: drift between product and simulation.
     pub unknown_commands: u64,
     /// Calls of the host program, oldest first.

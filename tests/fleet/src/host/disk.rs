@@ -65,6 +65,7 @@ struct Node {
     entry: Entry,
     modified_s: u32,
     rights: Rights,
+    read_only: bool,
 }
 
 /// Attributes of a path.
@@ -76,6 +77,8 @@ pub struct Stat {
     pub size: u64,
     /// Last change, seconds since 1970 by the host's clock.
     pub modified_s: u32,
+    /// `FILE_ATTRIBUTE_READONLY`.
+    pub read_only: bool,
 }
 
 /// How a file is opened.
@@ -182,6 +185,7 @@ impl Disk {
                 entry: Entry::Directory,
                 modified_s: self.now_s,
                 rights: Rights::Inherited,
+                read_only: false,
             });
     }
 
@@ -197,6 +201,7 @@ impl Disk {
             directory,
             size,
             modified_s: node.modified_s,
+            read_only: node.read_only,
         })
     }
 
@@ -229,6 +234,13 @@ impl Disk {
     pub fn is_private(&self, path: &WinPath) -> bool {
         let node = self.nodes.get(path.key()).map(|node| &node.entry);
         matches!(node, Some(Entry::File { private: true, .. }))
+    }
+
+    /// Makes a file read-only, or no longer so.
+    pub fn set_read_only(&mut self, path: &WinPath, read_only: bool) {
+        if let Some(node) = self.nodes.get_mut(path.key()) {
+            node.read_only = read_only;
+        }
     }
 
     /// Access rights of a path: its own, or those of the folder above.
@@ -341,6 +353,7 @@ impl Disk {
             entry: Entry::File { body, private },
             modified_s: self.now_s,
             rights,
+            read_only: false,
         };
         self.nodes.insert(path.key().to_owned(), node);
         Ok(())
@@ -504,7 +517,10 @@ impl Disk {
     }
 
     fn may_replace(&self, path: &WinPath) -> Result<(), DiskError> {
-        if self.in_use(path) {
+        let read_only = self.nodes.get(path.key()).is_some_and(|it| it.read_only);
+        if read_only && !self.running.contains(path.key()) {
+            Err(DiskError::AccessDenied)
+        } else if self.in_use(path) {
             Err(DiskError::Sharing)
         } else {
             Ok(())
@@ -639,6 +655,8 @@ impl Disk {
             let Ok(child) = WinPath::absolute(key) else {
                 continue;
             };
+            // FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE.
+            self.set_read_only(&child, false);
             let removed = match self.nodes.get(key).map(|node| &node.entry) {
                 Some(Entry::Directory) => self.remove_folder(&child),
                 Some(Entry::File { .. }) => self.remove(&child),
@@ -672,6 +690,15 @@ impl Disk {
         self.nodes
             .values()
             .filter(file)
+            .map(|node| node.shown.as_str())
+    }
+
+    /// Paths of all folders, in their order.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        let folder = |node: &&Node| !matches!(node.entry, Entry::File { .. });
+        self.nodes
+            .values()
+            .filter(folder)
             .map(|node| node.shown.as_str())
     }
 

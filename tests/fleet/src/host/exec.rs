@@ -10,7 +10,7 @@ use russh::{Channel, ChannelId};
 use super::computer::{Host, lock};
 use super::ended::Ended;
 use super::link::Link;
-use super::program::{self, Watch};
+use super::program::{self, PresentStep};
 use super::shell::ParsedCommand;
 use crate::faults::Fault;
 use crate::world::Happened;
@@ -47,9 +47,10 @@ impl Host {
         };
         self.spawn_powered(async move {
             let pid = host.begin_process(&command);
-            let watch = Watch::default();
+            let watch = PresentStep::default();
             let process = (pid, Arc::clone(&watch));
-            let mut running = pin!(host.run_command(&command, parsed, input, &link, process));
+            let channels = (input, &handle, channel);
+            let mut running = pin!(host.run_command(&command, parsed, channels, &link, process));
             let ended = loop {
                 tokio::select! {
                     ended = &mut running => break ended,
@@ -64,7 +65,7 @@ impl Host {
     }
 
     /// Sends the program's heartbeats. After the connection is lost, they are discarded.
-    async fn sign(&self, watch: &Watch, handle: &Handle, channel: ChannelId) {
+    async fn sign(&self, watch: &PresentStep, handle: &Handle, channel: ChannelId) {
         if let Some(sign) = program::sign(self, watch) {
             let _ = handle
                 .data(channel, format!("{sign}\r\n").into_bytes())
@@ -123,9 +124,9 @@ impl Host {
         self: &Arc<Self>,
         command: &str,
         parsed: ParsedCommand,
-        input: Option<Channel<Msg>>,
+        (input, handle, channel): (Option<Channel<Msg>>, &Handle, ChannelId),
         link: &Link,
-        (pid, watch): (u32, Watch),
+        (pid, watch): (u32, PresentStep),
     ) -> Ended {
         self.sleep(self.image.shell.start_up(self.draw())).await;
         let text = match parsed {
@@ -139,6 +140,7 @@ impl Host {
         };
         match program::parse(&text) {
             Some(call) => self.run_program(call, input, link, (pid, watch)).await,
+            None if self.performs(&text) => self.perform_requests(input, handle, channel).await,
             None => self.run_plain(&text, command),
         }
     }

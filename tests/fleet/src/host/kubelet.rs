@@ -16,7 +16,7 @@ use settings::Settings;
 
 use super::computer::{Host, lock};
 use crate::faults::Fault;
-use crate::world::Happened;
+use crate::world::{Happened, Platform};
 
 /// The port on which a kubelet answers (kubernetes v1.33, `pkg/cluster/ports/ports.go`, `KubeletPort`).
 pub(crate) const KUBELET_PORT: u16 = 10_250;
@@ -60,6 +60,11 @@ impl Host {
         *lock(&self.kubelet_api) = Some((api.clone(), settings.node.clone()));
         while let Err(why) = self.register(&api, &settings).await {
             self.complain("registration", &why).await;
+        }
+        if self.order.platform == Platform::Own {
+            // No Machine names its Node.
+            let record = &self.context.record;
+            record.node_of(self.uid(), &settings.node);
         }
         self.at("kubelet registered").await;
         let _ = self.ready.send_replace(false);

@@ -4,7 +4,7 @@ use super::shell::Shell;
 
 /// A release of Windows Server with its in-box OpenSSH (docs/field-notes.md, Boots, reboots and limits of sshd).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Release {
+pub enum ServerRelease {
     /// Windows Server 2019.
     Server2019,
     /// Windows Server 2022.
@@ -14,7 +14,7 @@ pub enum Release {
     Server2025,
 }
 
-impl Release {
+impl ServerRelease {
     /// Reads the release out of an image name such as `2022-datacenter-smalldisk`; 2022 when it names none.
     pub fn of_image(image: &str) -> Self {
         match image {
@@ -61,7 +61,7 @@ impl Release {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The Windows on it.
-    pub release: Release,
+    pub release: ServerRelease,
     /// Default shell of sshd.
     pub shell: Shell,
     /// Account that user data prepares.
@@ -76,12 +76,17 @@ pub struct Image {
     pub code_page: u32,
     /// Whether the shell's profile prints text.
     pub profile_noise: bool,
+    /// Whether sshd is in the image. Server 2025 has it in any case; elsewhere user data installs it, from the internet.
+    pub openssh: bool,
+    /// Whether a firewall blocks all connections from the first boot on, except those to the worker, the API server and
+    /// mirrors.
+    pub egress_closed: bool,
 }
 
 impl Default for Image {
     fn default() -> Self {
         Self {
-            release: Release::default(),
+            release: ServerRelease::default(),
             shell: Shell::default(),
             user: "Administrator".into(),
             containers: true,
@@ -89,6 +94,8 @@ impl Default for Image {
             docker: false,
             code_page: 437,
             profile_noise: false,
+            openssh: true,
+            egress_closed: false,
         }
     }
 }

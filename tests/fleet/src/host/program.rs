@@ -5,6 +5,7 @@
 
 mod files;
 mod network;
+mod perform;
 mod services;
 mod system;
 
@@ -49,6 +50,13 @@ pub fn later_stand_in() -> &'static [u8] {
     &PROGRAM
 }
 
+/// The program that simulated hosts take for `dormer-host-perform.exe`.
+#[must_use]
+pub fn performing_stand_in() -> &'static [u8] {
+    static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| stand_in_of("dormer-host-perform.exe"));
+    &PROGRAM
+}
+
 fn stand_in_of(title: &str) -> Vec<u8> {
     let mut bytes = b"MZ".to_vec();
     bytes.resize(0x3c, 0);
@@ -81,16 +89,16 @@ pub(super) fn parse(line: &str) -> Option<Call> {
 }
 
 /// Present activity of the program, for heartbeats.
-pub(super) type Watch = Arc<Mutex<Option<(ops::Step, Instant)>>>;
+pub(super) type PresentStep = Arc<Mutex<Option<(ops::Step, Instant)>>>;
 
 /// One process of the program: this host behind the program's host interface.
-struct Process {
+struct ProgramProcess {
     host: Arc<Host>,
     pid: u32,
     mode: Mode,
     /// `host ` or `node `, as steps of a bring-up begin.
     section: String,
-    watch: Watch,
+    watch: PresentStep,
     held: Vec<ProcessKey>,
     /// The connection of this call is cut; the call runs on for this time.
     long: bool,
@@ -100,13 +108,26 @@ struct Process {
 struct Obstacle(u32, &'static str);
 
 impl Host {
+    /// This host behind the program's interface, as a call that compares sees it: no fault strikes.
+    pub fn interface(self: &Arc<Self>) -> impl ops::Host + use<> {
+        ProgramProcess {
+            pid: self.state().new_pid(),
+            host: Arc::clone(self),
+            mode: Mode::Asked(Asked::Plan),
+            section: String::new(),
+            watch: PresentStep::default(),
+            held: Vec::new(),
+            long: false,
+        }
+    }
+
     /// Runs one call of the program, with what comes on its standard input.
     pub(super) async fn run_program(
         self: &Arc<Self>,
         call: Call,
         input: Option<Channel<Msg>>,
         link: &Link,
-        (pid, watch): (u32, Watch),
+        (pid, watch): (u32, PresentStep),
     ) -> Ended {
         if let Some(obstacle) = self.obstacle(&call) {
             return self.refuse(&call, obstacle);
@@ -127,6 +148,7 @@ impl Host {
             (None, _) => Ok(None),
             (Some(announced), input) => {
                 let bytes = read_input(input, announced.bytes).await;
+                lock(&self.counts).bytes_of_documents += bytes.len() as u64;
                 read_document(announced, &bytes[..]).map(Some)
             }
         };
@@ -136,7 +158,7 @@ impl Host {
             self.note_asked_for(wanted);
         }
         let section = wanted.map(|wanted| format!("{} ", wanted.section.as_str()));
-        let process = Process {
+        let process = ProgramProcess {
             host: Arc::clone(self),
             pid,
             mode: call.mode,
@@ -152,6 +174,7 @@ impl Host {
         self.note_answer(&call, &answer);
         let mut stdout = self.noise();
         stdout.extend(frame::write(&answer));
+        lock(&self.counts).bytes_of_answers += stdout.len() as u64;
         Ended::of(stdout, u32::from(answer.failure.is_some()))
     }
 
@@ -161,12 +184,12 @@ impl Host {
             return;
         };
         let pid = self.state().new_pid();
-        let process = Process {
+        let process = ProgramProcess {
             host: Arc::clone(&self),
             pid,
             mode: call.mode,
             section: String::new(),
-            watch: Watch::default(),
+            watch: PresentStep::default(),
             held: Vec::new(),
             long: false,
         };
@@ -297,7 +320,7 @@ async fn read_input(channel: Option<Channel<Msg>>, most: usize) -> Vec<u8> {
 }
 
 /// Heartbeat of a working program.
-pub(super) fn sign(host: &Host, watch: &Watch) -> Option<HostHeartbeat> {
+pub(super) fn sign(host: &Host, watch: &PresentStep) -> Option<HostHeartbeat> {
     let (step, began) = lock(watch).clone()?;
     let elapsed_ms = match step.since_ms {
         0 => {
@@ -314,7 +337,7 @@ pub(super) fn refused<T>(code: u32) -> Result<T, WinError> {
     Err(WinError::new(code))
 }
 
-impl ops::Host for Process {
+impl ops::Host for ProgramProcess {
     async fn perform(&mut self, request: Request) -> Outcome {
         let Request { step, operation } = request;
         *lock(&self.watch) = Some((step.clone(), Instant::now()));
@@ -343,7 +366,7 @@ impl ops::Host for Process {
     }
 }
 
-impl Process {
+impl ProgramProcess {
     fn applies(&self) -> bool {
         matches!(
             self.mode,

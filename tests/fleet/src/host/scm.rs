@@ -28,6 +28,9 @@ pub enum ScmError {
     /// The file of the command is not there.
     #[error("[SC] StartService FAILED 2: The system cannot find the file specified.")]
     FileNotFound,
+    /// The folder of the command is not there.
+    #[error("[SC] StartService FAILED 3: The system cannot find the path specified.")]
+    FolderNotFound,
     /// Others that run depend on it.
     #[error(
         "[SC] ControlService FAILED 1051: A stop control has been sent to a service that other running services are dependent on."
@@ -58,6 +61,11 @@ pub enum ScmError {
     /// A service that it depends on did not start.
     #[error("[SC] StartService FAILED 1068: The dependency service or group failed to start.")]
     DependencyFailed,
+    /// A service that it depends on is not there.
+    #[error(
+        "[SC] StartService FAILED 1075: The dependency service does not exist or has been marked for deletion."
+    )]
+    DependencyMissing,
     /// It was deleted and another process holds it open.
     #[error("[SC] CreateService FAILED 1072: The specified service has been marked for deletion.")]
     MarkedForDeletion,
@@ -71,6 +79,7 @@ impl ScmError {
     pub fn code(self) -> u32 {
         match self {
             Self::FileNotFound => 2,
+            Self::FolderNotFound => 3,
             Self::DependentsRunning => 1051,
             Self::Timeout => 1053,
             Self::AlreadyRunning => 1056,
@@ -81,6 +90,7 @@ impl ScmError {
             Self::DependencyFailed => 1068,
             Self::MarkedForDeletion => 1072,
             Self::Exists => 1073,
+            Self::DependencyMissing => 1075,
         }
     }
 }
@@ -99,7 +109,16 @@ pub struct Entry {
     pub starts: u32,
     /// Whether its process serves what it is there for.
     pub healthy: bool,
+    /// `dwErrorControl`.
+    pub error_control: u32,
+    /// `dwWin32ExitCode`; 1077: it was never started in this boot.
+    pub exit: u32,
+    /// Whether it goes when it stops, because it was deleted.
+    pub marked: bool,
 }
+
+/// `ERROR_SERVICE_NEVER_STARTED`.
+const NEVER_STARTED: u32 = 1077;
 
 /// The table.
 #[derive(Debug, Default)]
@@ -139,8 +158,10 @@ impl Scm {
         if self.marked.get(&key).is_some_and(|until| *until > now) {
             return Err(ScmError::MarkedForDeletion);
         }
-        if self.services.contains_key(&key) {
-            return Err(ScmError::Exists);
+        match self.services.get(&key) {
+            Some(entry) if entry.marked => return Err(ScmError::MarkedForDeletion),
+            Some(_) => return Err(ScmError::Exists),
+            None => {}
         }
         let entry = Entry {
             config,
@@ -149,17 +170,37 @@ impl Scm {
             life: CancellationToken::new(),
             starts: 0,
             healthy: false,
+            error_control: 1,
+            exit: NEVER_STARTED,
+            marked: false,
         };
         self.services.insert(key, entry);
         Ok(())
     }
 
-    /// Deletes a service that is stopped; one that runs is deleted when it stops, which nothing here waits for.
+    /// Deletes a service that is stopped; one that runs is marked, and goes when it stops ([`Scm::sweep`]).
     pub fn delete(&mut self, name: &str) -> Result<(), ScmError> {
+        let entry = self.get_mut(name).ok_or(ScmError::Missing)?;
+        if entry.marked {
+            return Err(ScmError::MarkedForDeletion);
+        }
+        entry.marked = true;
+        self.sweep();
+        Ok(())
+    }
+
+    /// Takes away marked services that have stopped.
+    pub fn sweep(&mut self) {
         self.services
-            .remove(&name.to_lowercase())
-            .map(|_| ())
-            .ok_or(ScmError::Missing)
+            .retain(|_, it| !it.marked || it.state != ServiceState::Stopped);
+    }
+
+    /// Whether another service than `name` is shown under this display name.
+    pub fn is_shown(&self, display: &str, name: &str) -> bool {
+        self.iter().any(|entry| {
+            !entry.config.name.eq_ignore_ascii_case(name)
+                && entry.config.display.eq_ignore_ascii_case(display)
+        })
     }
 
     /// Makes creating this service fail with 1072 until `until`.
@@ -229,7 +270,9 @@ impl Scm {
             entry.state = ServiceState::Stopped;
             entry.pid = None;
             entry.healthy = false;
+            entry.exit = NEVER_STARTED;
         }
+        self.sweep();
         self.marked.clear();
     }
 

@@ -77,23 +77,29 @@ impl Host {
             if entry.state == ServiceState::Running {
                 return Err(ScmError::AlreadyRunning);
             }
-            if entry.config.start == dormer_profile::item::StartType::Disabled {
+            // A deletion disables it first (MS-SCMR, RDeleteService).
+            if entry.marked || entry.config.start == dormer_profile::item::StartType::Disabled {
                 return Err(ScmError::Disabled);
             }
             (entry.config.command.clone(), entry.config.depends.clone())
         };
         for needed in depends {
-            if let Err(error) = Box::pin(self.start_service(&needed)).await
-                && error != ScmError::AlreadyRunning
-            {
-                return Err(ScmError::DependencyFailed);
+            match Box::pin(self.start_service(&needed)).await {
+                Ok(()) | Err(ScmError::AlreadyRunning) => {}
+                Err(ScmError::Missing) => return Err(ScmError::DependencyMissing),
+                Err(_) => return Err(ScmError::DependencyFailed),
             }
         }
         self.check_files(&command)?;
         self.set_state(name, ServiceState::StartPending);
         let started = self.start_process(name, &command).await;
-        if started.is_err() {
+        if let Err(error) = started {
             self.set_state(name, ServiceState::Stopped);
+            let mut state = self.state();
+            if let Some(entry) = state.scm.get_mut(name) {
+                entry.exit = error.code();
+            }
+            state.scm.sweep();
         }
         started
     }
@@ -103,11 +109,12 @@ impl Host {
         let there = |path: &WinPath| state.disk.exists(path);
         let ours = executables(command);
         let windows = |path: &WinPath| path.key().starts_with(r"c:\windows\");
-        let missing = ours.iter().any(|path| !windows(path) && !there(path));
-        if ours.is_empty() || missing {
-            Err(ScmError::FileNotFound)
-        } else {
-            Ok(())
+        let missing = ours.iter().find(|path| !windows(path) && !there(path));
+        let above = |path: &WinPath| path.parent().is_none_or(|above| state.disk.exists(&above));
+        match missing {
+            None if !ours.is_empty() => Ok(()),
+            Some(path) if !above(path) => Err(ScmError::FolderNotFound),
+            _ => Err(ScmError::FileNotFound),
         }
     }
 
@@ -131,6 +138,7 @@ impl Host {
             entry.pid = Some(pid);
             entry.life = life.clone();
             entry.starts += 1;
+            entry.exit = 0;
             entry.healthy = !sick;
             state.refresh_running(Instant::now());
         }
@@ -224,6 +232,7 @@ impl Host {
         entry.state = ServiceState::Stopped;
         entry.pid = None;
         entry.healthy = false;
+        entry.exit = 0;
         let files: Vec<String> = executables(&entry.config.command)
             .iter()
             .map(|p| p.key().to_owned())
@@ -231,6 +240,7 @@ impl Host {
         state
             .held
             .extend(files.into_iter().map(|file| (file, until)));
+        state.scm.sweep();
         state.refresh_running(Instant::now());
     }
 

@@ -10,7 +10,7 @@ use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Verified
 use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::computer::{Host, Phase, Session, lock};
+use super::computer::{Host, Phase, SshSession, lock};
 use super::link::{Link, Wire};
 use crate::faults::Fault;
 use crate::net::Io;
@@ -58,7 +58,7 @@ impl Host {
         let link = Link::default();
         sessions.push((
             number,
-            Session {
+            SshSession {
                 link: link.clone(),
                 authenticated: false,
             },

@@ -36,7 +36,7 @@ pub struct Hns {
 
 /// Everything that a host remembers.
 #[derive(Default)]
-pub struct State {
+pub struct HostState {
     /// The volume `C:`.
     pub disk: Disk,
     /// Services.
@@ -107,7 +107,7 @@ pub struct State {
     pub(super) next_pid: u32,
 }
 
-impl State {
+impl HostState {
     /// An unused process id.
     pub fn new_pid(&mut self) -> u32 {
         self.next_pid += 4;
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_reboot_makes_pending_changes_real_and_loses_processes() {
-        let mut state = State {
+        let mut state = HostState {
             hostname: "WIN-ABC".into(),
-            ..State::default()
+            ..HostState::default()
         };
         state
             .features

@@ -10,7 +10,7 @@ use crate::world::Happened;
 const DARK: Duration = Duration::from_secs(60);
 
 impl Host {
-    /// The step is reached: here the power fails if that was ordered, and then the calling task never goes on.
+    /// The step is reached: here the power fails if that was ordered, and then the calling task never continues.
     pub(super) async fn at(&self, step: &str) {
         if self.power_fails_at(step) {
             std::future::pending().await

@@ -4,12 +4,17 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    AWS_WINDOWS, AZURE_WINDOWS, CONTROL_PLANE, INFRA, ManifestError, Sets, WEBSERVER, parse,
+    AWS_WINDOWS, AZURE_WINDOWS, CLUSTER_API, CONTROL_PLANE, INFRA, ManifestError, Sets, WEBSERVER,
+    parse,
 };
-use crate::api::Meta;
+use crate::cluster::cluster_api;
 
 /// The namespace of the Machine API.
 pub const MACHINE_API: &str = "openshift-machine-api";
+/// Where Cluster API's objects are on plain Kubernetes.
+pub const CLUSTERS: &str = "clusters";
+/// Where they are on OpenShift.
+pub const OPENSHIFT_CLUSTERS: &str = "openshift-cluster-api";
 /// dormer's own namespace, in which it has the private key's secret, too.
 pub const DORMER: &str = "dormer";
 /// Namespace in which dormer's approver hands tokens over (deploy/rbac.yaml).
@@ -25,9 +30,21 @@ pub const NAMESPACES: [&str; 7] = [
     OPERATOR,
     MACHINE_CONFIG,
     "openshift-config",
-    "openshift-cluster-api",
+    OPENSHIFT_CLUSTERS,
     DORMER,
     JOIN,
+];
+
+/// Namespaces of plain Kubernetes beside those that every cluster has.
+pub const PLAIN_NAMESPACES: [&str; 3] = [CLUSTERS, DORMER, JOIN];
+
+/// API groups of OpenShift, which plain Kubernetes does not serve.
+pub const OPENSHIFT_GROUPS: [&str; 5] = [
+    "machine.openshift.io",
+    "config.openshift.io",
+    "operator.openshift.io",
+    "machineconfiguration.openshift.io",
+    "operators.coreos.com",
 ];
 
 /// The pair of keys that opens the Windows hosts.
@@ -91,6 +108,36 @@ pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> 
             &[(".dockerconfigjson", "{\"auths\":{}}")],
         ),
     ]
+}
+
+/// The Secrets of plain Kubernetes: the private key for dormer.
+pub fn plain_secrets(key: &SshKey) -> Vec<Value> {
+    let private = [("private-key.pem", key.private_pem.as_str())];
+    vec![secret(DORMER, "cloud-private-key", &private)]
+}
+
+/// A Cluster of Cluster API with so many Windows machines in one MachineSet, and the Secret that they boot with.
+///
+/// # Errors
+/// When `--set` makes the manifest invalid.
+pub fn cluster_api(
+    namespace: &str,
+    machines: u32,
+    key: &SshKey,
+    sets: &Sets,
+) -> Result<Vec<Value>, ManifestError> {
+    let mut sets = sets.clone();
+    sets.entry("cluster_namespace".to_owned())
+        .or_insert_with(|| namespace.to_owned());
+    let namespace = sets["cluster_namespace"].clone();
+    let user_data = user_data(&key.public_line);
+    let boots = [("value", user_data.as_str())];
+    let mut objects = vec![secret(&namespace, "windows-user-data", &boots)];
+    objects.extend(parse(CLUSTER_API, &sets)?);
+    for set in objects.iter_mut().filter(|it| it["kind"] == "MachineSet") {
+        set["spec"]["replicas"] = json!(machines);
+    }
+    Ok(objects)
 }
 
 /// Authority of the API server, as the controller manager publishes it in every namespace
@@ -159,13 +206,14 @@ pub fn windows(two: bool, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
     Ok(objects)
 }
 
+/// Whether an object is a MachineSet of Windows machines, of either machine API.
+pub fn is_windows_set(object: &Value) -> bool {
+    object["kind"] == "MachineSet" && cluster_api::is_windows(&object["spec"]["template"])
+}
+
 /// Spreads so many machines over the Windows MachineSets among these objects.
 pub fn distribute(objects: &mut [Value], machines: u32) {
-    let is_set = |o: &Value| {
-        let template = &o["spec"]["template"];
-        o["kind"] == "MachineSet" && template.label("machine.openshift.io/os-id") == Some("Windows")
-    };
-    let mut sets: Vec<&mut Value> = objects.iter_mut().filter(|o| is_set(o)).collect();
+    let mut sets: Vec<&mut Value> = objects.iter_mut().filter(|o| is_windows_set(o)).collect();
     let count = u32::try_from(sets.len()).unwrap_or(1).max(1);
     for (at, set) in sets.iter_mut().enumerate() {
         let at = u32::try_from(at).unwrap_or(0);
@@ -183,4 +231,17 @@ pub fn webserver(replicas: u32) -> Result<Vec<Value>, ManifestError> {
         WEBSERVER,
         &Sets::from([("replicas".to_owned(), replicas.to_string())]),
     )
+}
+
+/// The same on nodes of plain Kubernetes: their taint has another value there.
+///
+/// # Errors
+/// Never, as the manifest is ours.
+pub fn plain_webserver(replicas: u32) -> Result<Vec<Value>, ManifestError> {
+    let mut objects = webserver(replicas)?;
+    for object in objects.iter_mut().filter(|it| it["kind"] == "Deployment") {
+        object["spec"]["template"]["spec"]["tolerations"] =
+            json!([{"key": "os", "operator": "Exists", "effect": "NoSchedule"}]);
+    }
+    Ok(objects)
 }

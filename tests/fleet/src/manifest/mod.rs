@@ -13,6 +13,8 @@ pub const AWS_WINDOWS: &str = include_str!("../../manifests/aws-windows-machines
 pub const AZURE_WINDOWS: &str = include_str!("../../manifests/azure-windows-machineset.yaml");
 /// A Windows MachineSet on vSphere.
 pub const VSPHERE_WINDOWS: &str = include_str!("../../manifests/vsphere-windows-machineset.yaml");
+/// A Cluster of Cluster API with a MachineSet of Windows machines.
+pub const CLUSTER_API: &str = include_str!("../../manifests/cluster-api.yaml");
 /// A Linux MachineSet for infra nodes.
 pub const INFRA: &str = include_str!("../../manifests/infra-machineset.yaml");
 /// One control-plane Machine.
@@ -24,13 +26,15 @@ pub const WEBSERVER: &str = include_str!("../../manifests/webserver.yaml");
 pub const MANIFEST_MAX: u64 = 4 << 20;
 
 /// What fills a placeholder unless `--set` does.
-const DEFAULTS: [(&str, &str); 6] = [
+const DEFAULTS: [(&str, &str); 8] = [
     ("infrastructure_id", "demo-x7k2p"),
     ("zone", "us-east-1a"),
     ("region", "us-east-1"),
     ("windows_container_ami", "ami-0f3ac2b7d4e5a6f01"),
     ("windows_machine_set_name", "winworker"),
     ("location", "centralus"),
+    ("cluster_name", "blue"),
+    ("cluster_namespace", demo::CLUSTERS),
 ];
 
 /// Values for placeholders, by name.

@@ -11,7 +11,7 @@ use crate::{
     api::{
         DeleteOptions, Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind,
     },
-    host::{Host, path::WinPath, state::State},
+    host::{Host, path::WinPath, state::HostState},
     manifest::demo::{self, MACHINE_API},
     world::{World, WorldError},
 };
@@ -144,7 +144,7 @@ fn lay_out(host: &Arc<Host>) {
 }
 
 /// The folder of the kubelet's program, where that is a folder of a version.
-fn version_folder(state: &State) -> Option<String> {
+fn version_folder(state: &HostState) -> Option<String> {
     let command = &state.scm.get("kubelet")?.config.command;
     let at = command.find(r"C:\k\")?;
     let rest = &command[at + PROGRAMS.len() + 1..];

@@ -26,7 +26,7 @@ use crate::{
     manifest::demo::{self, MACHINE_API, OPERATOR},
     world::{Pace, World, WorldClock, WorldError},
 };
-use rules::{ACCOUNT, DEPLOYMENT, LOCK, Rule};
+use rules::{ACCOUNT, DEPLOYMENT, LOCK, WmcoRule};
 
 /// The build that its version annotation names.
 pub const VERSION: &str = "11.0.0-0be4b9cc";
@@ -48,7 +48,7 @@ const STAYS: Duration = Duration::from_secs(1_800);
 pub struct Options {
     pub namespace: String,
     /// Rules that are switched off.
-    pub off: Vec<Rule>,
+    pub off: Vec<WmcoRule>,
 }
 
 impl Default for Options {
@@ -97,7 +97,7 @@ impl Wmco {
             let api = Api::new(dialer, &world.api_url, &world.api.ca().pem(), &token);
             api.map(Arc::new).map_err(WorldError::Outside)
         };
-        let process = Process {
+        let process = OperatorProcess {
             api: connect(ACCOUNT, rules::operator(&namespace))?,
             wicd: connect(rules::WICD, rules::daemon())?,
             hosts: world.hosts.clone(),
@@ -152,7 +152,7 @@ pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), World
                 );
             }
         }
-        // Its daemons on hosts go on.
+        // Its daemons on hosts continue.
         std::future::pending::<()>().await;
     });
     Ok(())
@@ -210,7 +210,7 @@ struct Configured {
 }
 
 /// The operator's process.
-struct Process {
+struct OperatorProcess {
     api: Arc<Api>,
     /// The daemons' way to the API server.
     wicd: Arc<Api>,
@@ -222,8 +222,8 @@ struct Process {
     daemons: BTreeSet<String>,
 }
 
-impl Process {
-    fn follows(&self, rule: Rule) -> bool {
+impl OperatorProcess {
+    fn follows(&self, rule: WmcoRule) -> bool {
         !self.options.off.contains(&rule)
     }
 
@@ -234,7 +234,7 @@ impl Process {
             }
             self.pace.sleep(POLL_EVERY).await;
         };
-        if self.follows(Rule::LeadsForLife) {
+        if self.follows(WmcoRule::LeadsForLife) {
             self.lead(&pod).await;
         }
         let mut daemons = JoinSet::new();
@@ -267,7 +267,8 @@ impl Process {
 
     /// Ends when its Pod is gone.
     fn ends(&self, pod: &Value) -> impl Future<Output = ()> + Send + use<> {
-        let (api, pace) = (Arc::clone(&self.api), self.pace);
+        let api = Arc::clone(&self.api);
+        let pace = self.pace;
         let path = format!("{}/{}", self.path("pods"), pod.name());
         let uid = pod.uid().to_owned();
         async move {
@@ -313,17 +314,17 @@ impl Process {
 
     /// One worker: whatever it finds first is done to its end.
     async fn pass(&mut self, daemons: &mut JoinSet<()>) -> Result<(), String> {
-        if self.follows(Rule::ApprovesRequests) {
+        if self.follows(WmcoRule::ApprovesRequests) {
             self.approve().await?;
         }
         let secret = self.secret().await?;
         let key = process_key(&secret).ok_or("its private key cannot be read")?;
-        if self.follows(Rule::ClearsKeysForOtherUserData) {
+        if self.follows(WmcoRule::ClearsKeysForOtherUserData) {
             self.user_data(&secret).await?;
         }
         for found in self.configured().await? {
             let owes = found.node.annotation(REBOOT_ANNOTATION).is_some();
-            if owes && self.follows(Rule::RebootsWhatOwesIt) {
+            if owes && self.follows(WmcoRule::RebootsWhatOwesIt) {
                 return self.reboot(&found).await;
             }
             let version = found.node.annotation(VERSION_ANNOTATION);
@@ -331,12 +332,12 @@ impl Process {
                 self.daemon(&found, daemons).await?;
             }
             match version {
-                None if self.follows(Rule::ConfiguresWithoutVersion) => {
+                None if self.follows(WmcoRule::ConfiguresWithoutVersion) => {
                     return self.configure(&found, &key, daemons).await;
                 }
                 Some(_)
                     if found.node.annotation(KEY_ANNOTATION) != Some(key.as_str())
-                        && self.follows(Rule::DeletesOtherKeys) =>
+                        && self.follows(WmcoRule::DeletesOtherKeys) =>
                 {
                     let path = format!(
                         "/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines/{}",
@@ -424,7 +425,7 @@ impl Process {
     ) -> Result<(), String> {
         let hosts = self.hosts.as_ref();
         let host = hosts.and_then(|hosts| hosts.host(found.machine.uid()));
-        let Some(host) = host.filter(|_| self.follows(Rule::RestoresCommandLines)) else {
+        let Some(host) = host.filter(|_| self.follows(WmcoRule::RestoresCommandLines)) else {
             return Ok(());
         };
         let there = host.state().scm.get(wicd::SERVICE).is_some();

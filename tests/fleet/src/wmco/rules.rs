@@ -14,7 +14,7 @@ pub(super) const WICD: &str = wicd::SERVICE;
 
 /// Something that it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum WmcoRule {
     /// One leads for life.
     LeadsForLife,
     /// A Machine with another key is deleted.
@@ -33,8 +33,8 @@ pub enum Rule {
 
 /// A rule, where it was read, and the test that fails without it.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
-    pub rule: Rule,
+pub struct RuleRow {
+    pub rule: WmcoRule,
     /// What it does, for people.
     pub what: &'static str,
     /// The file of WMCO, at [`COMMIT`].
@@ -44,46 +44,46 @@ pub struct Row {
 }
 
 /// All of them.
-pub const RULES: [Row; 7] = [
-    Row {
-        rule: Rule::LeadsForLife,
+pub const RULES: [RuleRow; 7] = [
+    RuleRow {
+        rule: WmcoRule::LeadsForLife,
         what: "the Pod that leads owns the ConfigMap windows-machine-config-operator-lock in its own namespace, for life",
         source: "cmd/operator/main.go",
         test: "it_leads_for_life_in_its_own_namespace",
     },
-    Row {
-        rule: Rule::DeletesOtherKeys,
+    RuleRow {
+        rule: WmcoRule::DeletesOtherKeys,
         what: "a Machine that runs, and whose Node was configured with another key (annotation pub-key-hash), is deleted",
         source: "controllers/windowsmachine_controller.go",
         test: "it_deletes_machines_of_another_key",
     },
-    Row {
-        rule: Rule::ConfiguresWithoutVersion,
+    RuleRow {
+        rule: WmcoRule::ConfiguresWithoutVersion,
         what: "a Machine that runs, and whose Node has no annotation version, is configured again without a drain",
         source: "controllers/windowsmachine_controller.go",
         test: "it_configures_nodes_without_a_version_undrained",
     },
-    Row {
-        rule: Rule::ApprovesRequests,
+    RuleRow {
+        rule: WmcoRule::ApprovesRequests,
         what: "a certificate request is approved if its node's name is a part of a name in windows-instances",
         source: "pkg/csr/csr.go",
         test: "it_approves_requests_by_a_part_of_a_name",
     },
-    Row {
-        rule: Rule::RestoresCommandLines,
+    RuleRow {
+        rule: WmcoRule::RestoresCommandLines,
         what: "its daemon on a host restores the services' command lines every two minutes",
         source: "pkg/daemon/controller/controller.go",
         test: "its_daemon_restores_command_lines_every_two_minutes",
     },
-    Row {
-        rule: Rule::ClearsKeysForOtherUserData,
+    RuleRow {
+        rule: WmcoRule::ClearsKeysForOtherUserData,
         what: "if the Secret windows-user-data is not what it would write by its own key, every Machine's Node loses its \
                pub-key-hash, and the Secret is written again; one that is absent is made, and no Node changes",
         source: "controllers/secret_controller.go",
         test: "it_clears_keys_for_other_user_data_and_so_deletes_machines",
     },
-    Row {
-        rule: Rule::RebootsWhatOwesIt,
+    RuleRow {
+        rule: WmcoRule::RebootsWhatOwesIt,
         what: "a Node with the annotation reboot-required is cordoned and drained, and its host is restarted",
         source: "controllers/node_controller.go",
         test: "it_reboots_a_node_that_owes_it",

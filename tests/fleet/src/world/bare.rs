@@ -1,9 +1,10 @@
 //! A cloud without computers: its instances are Nodes that come up, heartbeat and go silent, with
 //! no host to log in to. For tests of the cluster itself.
 
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -42,9 +43,7 @@ impl BareCloud {
     fn instances(
         &self,
     ) -> std::sync::MutexGuard<'_, HashMap<String, (Instance, CancellationToken)>> {
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.instances.locked()
     }
 
     fn make(&self, order: &HostOrder) -> Instance {

@@ -25,7 +25,7 @@ impl WorldClock {
         }
     }
 
-    /// A clock that agrees with the system's now, and goes on as fast: for programs outside of the world.
+    /// A clock that agrees with the system's now, and continues as fast: for programs outside of the world.
     pub fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }

@@ -35,6 +35,8 @@ pub enum Platform {
     Azure,
     /// `VSphereMachineProviderSpec`.
     VSphere,
+    /// None: a BYOH host, which has no ID at a provider.
+    Own,
     /// Anything else.
     Other,
 }
@@ -43,7 +45,7 @@ pub enum Platform {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     /// What becomes `spec.providerID`, e.g. `aws:///us-east-1a/i-0123`. The host's kubelet puts
-    /// the same into its Node.
+    /// the same into its Node. Empty for a BYOH host.
     pub provider_id: String,
     /// What becomes `status.addresses`: pairs of type (`InternalIP`, `Hostname`, `InternalDNS`)
     /// and address. At least one `InternalIP`, an IPv4 address.

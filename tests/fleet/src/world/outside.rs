@@ -1,4 +1,4 @@
-//! A world around a real API server: the Machine API's controllers, a cloud and simulated Windows hosts, and nothing of
+//! A world around a real API server: the controllers of a machine API, a cloud and simulated Windows hosts, and nothing of
 //! what a real control plane does itself.
 
 use std::sync::Arc;
@@ -24,14 +24,21 @@ use crate::{
     net::{Dialer, TcpDial},
 };
 
+/// The label that stands for `site` on plain Kubernetes: one that a Machine of Cluster API gives its Node.
+pub const PLAIN_SITE: &str = "node.cluster.x-k8s.io/site";
+
 /// What world is to be around a real API server.
 #[derive(Clone)]
 pub struct OutsideConfig {
     /// The server, and who we are there.
     pub outside: Outside,
-    /// Windows machines, all of one MachineSet.
+    /// Windows machines of the Machine API.
     pub machines: u32,
-    /// A label for Nodes, by which pods find those of this world: `site=<it>`.
+    /// Whether they are of two MachineSets, one of AWS and one of Azure, and not all of one.
+    pub two_sets: bool,
+    /// Windows machines of Cluster API, all of one MachineSet.
+    pub cluster_machines: u32,
+    /// A label for Nodes, by which pods find those of this world: `site=<it>`, or [`PLAIN_SITE`].
     pub site: String,
     /// The namespace of the pods.
     pub pods: String,
@@ -76,7 +83,8 @@ impl OutsideWorld {
         let record = Record::new(clock, config.pace);
         let cache = ApiServer::new(clock, seed)?;
         cache.store().observe(observe::observer(record.clone()));
-        let faults = Faults::parse(&config.faults, seed, config.machines)?;
+        let machines = config.machines + config.cluster_machines;
+        let faults = Faults::parse(&config.faults, seed, machines)?;
         let context = HostContext {
             pace: config.pace,
             clock,
@@ -96,10 +104,12 @@ impl OutsideWorld {
         let cloud = hosts.clone();
         let ours = move |node: &Value| {
             let id = node["spec"]["providerID"].as_str().unwrap_or_default();
-            cloud
-                .all()
-                .iter()
-                .any(|host| host.instance().provider_id == id)
+            // A BYOH host has no such ID.
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            cloud.all().iter().any(|host| match id {
+                "" => host.state().hostname.eq_ignore_ascii_case(name),
+                id => host.instance().provider_id == id,
+            })
         };
         let mirror = Mirror::new(
             &config.outside,
@@ -115,9 +125,10 @@ impl OutsideWorld {
             cloud: Arc::new(hosts.clone()),
             faults: faults.clone(),
             pace: config.pace,
-            first_machines: config.machines,
+            first_machines: machines,
+            cluster_api: config.outside.cluster_machines.is_some(),
         };
-        let mut running = controllers.start(Which::MachineApi, &stop);
+        let mut running = controllers.start(Which::Machines, &stop);
         tasks.spawn(async move { while running.join_next().await.is_some() {} });
         tasks.spawn(mirror.keep());
         let ssh_key = start::ssh_key(seed)?;
@@ -133,35 +144,69 @@ impl OutsideWorld {
         })
     }
 
-    /// What the cluster needs for this world: the hosts' user data, a MachineSet, and a web server with a budget that
-    /// runs on its nodes.
+    /// What the cluster needs for this world: the hosts' user data, MachineSets, and a web server with a budget that
+    /// runs on the nodes of the Machine API, or on those of Cluster API where there is no other.
     ///
     /// # Errors
     /// Never, as the manifests are ours.
     pub fn furniture(&self) -> Result<Vec<Value>, WorldError> {
         let config = &self.config;
+        let mut objects = Vec::new();
+        if let Some(namespace) = &config.outside.machines {
+            objects.extend(self.of_machine_api(namespace)?);
+        }
+        if let Some(namespace) = &config.outside.cluster_machines {
+            objects.extend(self.of_cluster_api(namespace)?);
+        }
+        let (servers, site) = match config.outside.machines {
+            None => (demo::plain_webserver(config.cluster_machines)?, PLAIN_SITE),
+            Some(_) => (demo::webserver(config.machines)?, "site"),
+        };
+        for mut object in servers {
+            object["metadata"]["namespace"] = json!(config.pods);
+            if object["kind"] == "Deployment" {
+                object["spec"]["template"]["spec"]["nodeSelector"][site] = json!(config.site);
+            }
+            objects.push(object);
+        }
+        Ok(objects)
+    }
+
+    fn of_cluster_api(&self, namespace: &str) -> Result<Vec<Value>, WorldError> {
+        let config = &self.config;
+        let sets = Sets::from([("cluster_name".to_owned(), config.site.clone())]);
+        Ok(demo::cluster_api(
+            namespace,
+            config.cluster_machines,
+            &self.ssh_key,
+            &sets,
+        )?)
+    }
+
+    fn of_machine_api(&self, namespace: &str) -> Result<Vec<Value>, WorldError> {
+        let config = &self.config;
         let mut objects = demo::secrets(&self.ssh_key, &config.outside.ca_pem, "");
         objects.retain(|object| object["metadata"]["name"] == "windows-user-data");
-        let name = format!("{}-windows", config.site);
         let sets = Sets::from([("infrastructure_id".to_owned(), config.site.clone())]);
-        for mut set in demo::windows(false, &sets)? {
+        for (number, mut set) in demo::windows(config.two_sets, &sets)?
+            .into_iter()
+            .enumerate()
+        {
+            // On Azure a set's name has at most 9 characters.
+            let name = match config.two_sets {
+                true => format!("{}-{number}", config.site),
+                false => format!("{}-windows", config.site),
+            };
             set["metadata"]["name"] = json!(name);
             let of_set = "machine.openshift.io/cluster-api-machineset";
             set["spec"]["selector"]["matchLabels"][of_set] = json!(name);
             set["spec"]["template"]["metadata"]["labels"][of_set] = json!(name);
             set["spec"]["template"]["spec"]["metadata"]["labels"]["site"] = json!(config.site);
-            set["spec"]["replicas"] = json!(config.machines);
             objects.push(set);
         }
+        demo::distribute(&mut objects, config.machines);
         for object in &mut objects {
-            object["metadata"]["namespace"] = json!(config.outside.machines);
-        }
-        for mut object in demo::webserver(config.machines)? {
-            object["metadata"]["namespace"] = json!(config.pods);
-            if object["kind"] == "Deployment" {
-                object["spec"]["template"]["spec"]["nodeSelector"]["site"] = json!(config.site);
-            }
-            objects.push(object);
+            object["metadata"]["namespace"] = json!(namespace);
         }
         Ok(objects)
     }

@@ -1,11 +1,15 @@
 //! The world's own record of events, independent of all reports.
 
+mod ledger;
+
+use dormer_proto::lock::Locked as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use ledger::{NodeLedger, SetLedger};
 use serde::Serialize;
 
 use super::{Pace, WorldClock};
@@ -166,59 +170,6 @@ pub struct Tally {
     pub machines_deleted: u64,
     /// Calls of the host program that changed something.
     pub converges_with_change: u64,
-}
-
-#[derive(Default)]
-struct NodeLedger {
-    served: bool,
-    torn_down: bool,
-    /// It served when an upgrade began on it, and neither it nor its replacement has served since.
-    taken: bool,
-    set: Option<String>,
-    reasons: BTreeSet<Unavailable>,
-}
-
-impl NodeLedger {
-    fn up(&self) -> bool {
-        self.reasons.is_empty() && !self.torn_down
-    }
-}
-
-/// What a MachineSet should have, and has: a removed node counts as unavailable until another
-/// serves in its place, or its set is smaller.
-#[derive(Default)]
-struct SetLedger {
-    /// `None`: no controller replaces; every node down counts.
-    replicas: Option<usize>,
-    up: usize,
-    down: usize,
-    gaps: usize,
-    /// Gaps that nodes left which were taken.
-    taken_gaps: usize,
-    /// New nodes that serve already for ones that are taken and still there.
-    early: usize,
-}
-
-impl SetLedger {
-    fn missing(&self) -> usize {
-        self.replicas
-            .map_or(usize::MAX, |want| want.saturating_sub(self.up))
-    }
-
-    /// Whether a node that goes leaves a gap: its replacement may have served before it went, and a smaller set misses
-    /// no node.
-    fn lacks_one(&self) -> bool {
-        let there = self.up + self.down + self.gaps;
-        self.replicas.is_none_or(|want| there < want)
-    }
-
-    fn unavailable(&self) -> usize {
-        (self.down + self.gaps).min(self.missing())
-    }
-
-    fn taken(&self) -> usize {
-        self.taken_gaps.min(self.missing())
-    }
 }
 
 impl Record {
@@ -427,7 +378,7 @@ impl Record {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 }
 
@@ -524,28 +475,6 @@ impl Inner {
     }
 }
 
-impl SetLedger {
-    fn count_out(&mut self, up: bool) {
-        let side = if up { &mut self.up } else { &mut self.down };
-        *side = side.saturating_sub(1);
-    }
-
-    /// `taken`: how many nodes of the set are taken now, and still there.
-    fn count_in(&mut self, up: bool, first: bool, taken: usize) {
-        self.early = self.early.min(taken);
-        if up {
-            self.up += 1;
-            // A new node that serves takes the place of one that was removed, or that goes.
-            let goes = first && self.gaps == 0 && self.early < taken;
-            self.early += usize::from(goes);
-            self.gaps = self.gaps.saturating_sub(usize::from(first));
-            self.taken_gaps = self.taken_gaps.saturating_sub(usize::from(first));
-        } else {
-            self.down += 1;
-        }
-    }
-}
-
 impl Tally {
     fn count(&mut self, happened: &Happened) {
         match happened {
@@ -573,189 +502,4 @@ impl Tally {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record() -> Record {
-        Record::new(WorldClock::system(), Pace::LIFE)
-    }
-
-    fn because(reasons: &[Unavailable]) -> BTreeSet<Unavailable> {
-        reasons.iter().copied().collect()
-    }
-
-    #[tokio::test]
-    async fn a_first_bring_up_never_counts() {
-        let record = record();
-        let cordoned = [Unavailable::NotReady, Unavailable::Cordoned];
-        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
-        record.node_state("b", None, because(&cordoned), None);
-        assert_eq!(record.max_unavailable_observed(), 0);
-        record.node_state("a", None, because(&[]), None);
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), Some("dormer"));
-        record.node_state("a", None, because(&cordoned), None);
-        assert_eq!(
-            (record.max_unavailable_observed(), record.unavailable_now()),
-            (1, 1)
-        );
-        record.node_state("a", None, because(&[]), None);
-        assert_eq!(
-            (record.max_unavailable_observed(), record.unavailable_now()),
-            (1, 0)
-        );
-    }
-
-    #[tokio::test]
-    async fn a_removed_node_counts_until_it_is_replaced() {
-        let record = record();
-        record.set_size("s", Some(2));
-        for node in ["a", "b"] {
-            record.node_state(node, Some("s"), because(&[]), None);
-        }
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), Some("dormer"));
-        record.node_deleted("a", None);
-        assert_eq!(record.unavailable_now(), 1);
-        record.node_state("c", Some("s"), because(&[]), None);
-        record.node_state("b", None, because(&[Unavailable::Cordoned]), Some("dormer"));
-        assert_eq!(
-            (record.unavailable_now(), record.max_unavailable_observed()),
-            (1, 1)
-        );
-        record.node_deleted("b", None);
-        record.set_size("s", Some(1));
-        assert_eq!(
-            (record.unavailable_now(), record.max_unavailable_observed()),
-            (0, 1)
-        );
-    }
-
-    #[tokio::test]
-    async fn only_a_node_that_served_is_taken_until_it_is_replaced() {
-        let record = record();
-        record.set_size("s", Some(3));
-        for node in ["a", "b", "c"] {
-            record.node_state(node, Some("s"), because(&[]), None);
-        }
-        // Down by itself, and then repaired.
-        record.node_state("b", None, because(&[Unavailable::NotReady]), None);
-        record.node_fenced("b");
-        assert_eq!(record.max_taken_observed(), 0);
-        record.node_fenced("a");
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
-        assert_eq!(record.max_taken_nodes(), ["a"]);
-        record.node_deleted("a", None);
-        // Its replacement serves, and the next one is taken: never two.
-        record.node_state("d", Some("s"), because(&[]), None);
-        record.node_fenced("c");
-        assert_eq!(record.max_taken_observed(), 1);
-        record.node_state("c", None, because(&[Unavailable::Cordoned]), None);
-        record.node_unfenced("c");
-        record.node_fenced("d");
-        assert_eq!(record.max_taken_observed(), 2, "c is cordoned still");
-    }
-
-    #[tokio::test]
-    async fn a_replacement_that_serves_before_the_old_node_goes_leaves_no_gap() {
-        let record = record();
-        record.set_size("s", Some(2));
-        for node in ["a", "b"] {
-            record.node_state(node, Some("s"), because(&[]), None);
-        }
-        record.node_fenced("a");
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
-        record.node_state("c", Some("s"), because(&[]), None);
-        record.node_deleted("a", None);
-        assert_eq!(record.unavailable_now(), 0);
-        record.node_fenced("b");
-        record.node_state("b", None, because(&[Unavailable::Cordoned]), None);
-        assert_eq!(
-            (record.max_taken_observed(), record.unavailable_now()),
-            (1, 1)
-        );
-    }
-
-    #[tokio::test]
-    async fn a_set_that_was_made_larger_meanwhile_lacks_nobody_that_was_taken() {
-        let record = record();
-        record.set_size("s", Some(2));
-        for node in ["a", "b"] {
-            record.node_state(node, Some("s"), because(&[]), None);
-        }
-        record.set_size("s", Some(3));
-        record.node_fenced("a");
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
-        record.node_state("c", Some("s"), because(&[]), None);
-        record.node_deleted("a", None);
-        // The third has never served, and c serves in a's place.
-        assert_eq!(record.unavailable_now(), 0);
-        record.node_fenced("b");
-        record.node_state("b", None, because(&[Unavailable::Cordoned]), None);
-        assert_eq!(record.max_taken_observed(), 1);
-        // b goes, and no machine serves in its place yet: the third one taken is the second at once.
-        record.node_deleted("b", None);
-        record.node_fenced("c");
-        assert_eq!(record.max_taken_observed(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_set_that_was_made_smaller_owes_no_replacement_for_who_is_down_by_themselves() {
-        let record = record();
-        record.set_size("s", Some(4));
-        for node in ["a", "b", "c", "d"] {
-            record.node_state(node, Some("s"), because(&[]), None);
-        }
-        record.node_state("d", None, because(&[Unavailable::NotReady]), None);
-        record.node_fenced("a");
-        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
-        record.node_deleted("a", None);
-        record.set_size("s", Some(4));
-        record.node_fenced("b");
-        assert_eq!(record.max_taken_observed(), 2, "a's place is still empty");
-        record.node_unfenced("b");
-        // b, c and d are all that are wanted.
-        record.set_size("s", Some(3));
-        assert_eq!(record.unavailable_now(), 1, "d alone");
-    }
-
-    #[tokio::test]
-    async fn who_is_let_go_is_taken_no_more_unless_it_was_torn_down() {
-        let record = record();
-        for node in ["a", "b", "c"] {
-            record.node_state(node, None, because(&[]), None);
-            record.node_of(&format!("m-{node}"), node);
-        }
-        // a's host dies in the upgrade, which is undone; then its Machine is labelled to be ignored.
-        record.node_fenced("a");
-        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
-        record.node_unfenced("a");
-        record.node_let_go("a");
-        record.node_fenced("b");
-        record.push(Happened::TornDown {
-            machine: "m-b".into(),
-        });
-        assert_eq!(record.max_taken_observed(), 1);
-        record.node_let_go("b");
-        record.node_fenced("c");
-        assert_eq!(record.max_taken_observed(), 2);
-    }
-
-    #[tokio::test]
-    async fn two_at_once_are_two_and_a_teardown_counts() {
-        let record = record();
-        for node in ["a", "b"] {
-            record.node_state(node, None, because(&[]), None);
-        }
-        record.node_of("m", "b");
-        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
-        record.push(Happened::TornDown {
-            machine: "m".into(),
-        });
-        assert_eq!(record.max_unavailable_observed(), 2);
-        assert_eq!(record.max_unavailable_nodes(), ["a", "b"]);
-        record.push(Happened::KubeletStarted {
-            machine: "m".into(),
-            again: true,
-        });
-        assert_eq!(record.unavailable_now(), 1);
-    }
-}
+mod tests;

@@ -51,7 +51,7 @@ remedies! {
     /// There is room on the disk.
     FreeDisk = "free-disk", ends [DiskFull];
     /// The clock is right.
-    SetClock = "set-clock", ends [ClockSkew];
+    SetClock = "set-clock", ends [ClockSkew, ClockForward];
     /// The virus scanner leaves dormer's files alone.
     RestoreFile = "restore-file", ends [ScannerDeletes, ScannerBlocks, ProgramVanishes];
     /// The cloud has room, and the MachineSet asks for the right instances.

@@ -50,6 +50,10 @@ pub struct WorldConfig {
     pub two_sets: bool,
     /// Whether control-plane Machines and the infra set are there.
     pub linux: bool,
+    /// Whether the cluster has none of OpenShift's kinds and objects.
+    pub plain: bool,
+    /// Windows machines of a MachineSet of Cluster API; `None`: its controllers do not run.
+    pub cluster_api: Option<u32>,
     /// Whether a Deployment with a budget runs on the Windows nodes.
     pub workload: bool,
     /// Orders of faults, as on the command line.
@@ -77,6 +81,8 @@ impl Default for WorldConfig {
             sets: Sets::new(),
             two_sets: false,
             linux: true,
+            plain: false,
+            cluster_api: None,
             workload: true,
             faults: Vec::new(),
             seed: 1,
@@ -97,6 +103,17 @@ impl WorldConfig {
             machines: Some(machines),
             pace,
             listen,
+            ..Self::default()
+        }
+    }
+
+    /// A world of plain Kubernetes without any socket, with so many Windows machines of Cluster API.
+    pub fn plain(machines: u32) -> Self {
+        Self {
+            machines: Some(0),
+            linux: false,
+            plain: true,
+            cluster_api: Some(machines),
             ..Self::default()
         }
     }
@@ -170,6 +187,8 @@ pub struct World {
     pub api_dialer: Dialer,
     /// The API server's TLS settings, for further connectors.
     pub tls: Arc<ServerConfig>,
+    /// Whether the cluster has none of OpenShift's kinds and objects.
+    pub plain: bool,
     admin_token: String,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -228,7 +247,7 @@ impl World {
         api.set_record(record.clone());
         api.store().observe(observe::observer(record.clone()));
         let objects = windows_objects(&config)?;
-        let machines = count(&objects);
+        let machines = count(&objects) + config.cluster_api.unwrap_or(0);
         let faults = Faults::parse(&config.faults, config.seed, machines)?;
         let names = ["localhost", "kubernetes", "kubernetes.default.svc", "fleet"];
         let ip = config
@@ -276,15 +295,16 @@ impl World {
             api_url,
             api_dialer,
             tls,
+            plain: config.plain,
             admin_token,
             stop,
             tasks,
         };
         world.furnish(&config, objects, machines)?;
-        Ok(world.run(machines))
+        Ok(world.run(machines, config.cluster_api.is_some()))
     }
 
-    fn run(mut self, first_machines: u32) -> Self {
+    fn run(mut self, first_machines: u32, cluster_api: bool) -> Self {
         let controllers = Controllers {
             server: self.api.clone(),
             real: None,
@@ -292,6 +312,7 @@ impl World {
             faults: self.faults.clone(),
             pace: self.pace,
             first_machines,
+            cluster_api,
         };
         let mut tasks = controllers.start(Which::All, &self.stop);
         self.tasks
@@ -306,32 +327,56 @@ impl World {
         machines: u32,
     ) -> Result<(), WorldError> {
         self.api.tokens().add(&self.admin_token, User::admin());
-        let bootstrap = format!("bootstrap-{}", self.api.uid());
-        let (_, name) = NODE_BOOTSTRAPPER.rsplit_once(':').unwrap_or_default();
-        let user = User::service_account(demo::MACHINE_CONFIG, name);
-        self.api.tokens().add(&bootstrap, user);
         let named = |name: &&str| {
             serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name}})
         };
-        let mut objects: Vec<Value> = demo::NAMESPACES.iter().map(named).collect();
-        objects.extend(demo::secrets(
-            &self.ssh_key,
-            &self.api.ca().pem(),
-            &bootstrap,
-        ));
-        objects.extend(demo::cluster_objects(&self.api_url));
+        let mut objects: Vec<Value> = match config.plain {
+            true => {
+                self.api.unserve(&demo::OPENSHIFT_GROUPS);
+                let mut plain: Vec<Value> = demo::PLAIN_NAMESPACES.iter().map(named).collect();
+                plain.extend(demo::plain_secrets(&self.ssh_key));
+                plain
+            }
+            false => {
+                let mut openshift: Vec<Value> = demo::NAMESPACES.iter().map(named).collect();
+                openshift.extend(self.of_openshift());
+                openshift
+            }
+        };
         objects.push(demo::authority(&self.api.ca().pem()));
+        if let Some(machines) = config.cluster_api {
+            let namespace = match config.plain {
+                true => demo::CLUSTERS,
+                false => demo::OPENSHIFT_CLUSTERS,
+            };
+            let of_cluster = demo::cluster_api(namespace, machines, &self.ssh_key, &config.sets)?;
+            objects.extend(of_cluster);
+        }
         if config.linux {
             objects.extend(demo::linux(&config.sets)?);
         }
         objects.extend(windows);
         if config.workload && machines > 0 {
-            objects.extend(demo::webserver(machines)?);
+            objects.extend(match config.plain {
+                true => demo::plain_webserver(machines)?,
+                false => demo::webserver(machines)?,
+            });
         }
         objects
             .into_iter()
             .try_for_each(|object| self.create(object).map(drop))
+    }
+
+    /// What an OpenShift cluster has; its bootstrap token becomes valid.
+    fn of_openshift(&self) -> Vec<Value> {
+        let bootstrap = format!("bootstrap-{}", self.api.uid());
+        let (_, name) = NODE_BOOTSTRAPPER.rsplit_once(':').unwrap_or_default();
+        let user = User::service_account(demo::MACHINE_CONFIG, name);
+        self.api.tokens().add(&bootstrap, user);
+        let mut objects = demo::secrets(&self.ssh_key, &self.api.ca().pem(), &bootstrap);
+        objects.extend(demo::cluster_objects(&self.api_url));
+        objects
     }
 
     /// Makes an object of whatever kind, as the administrator; its status is kept.
@@ -430,7 +475,7 @@ fn windows_objects(config: &WorldConfig) -> Result<Vec<Value>, WorldError> {
     for path in &config.manifests {
         objects.extend(manifest::load(path, &config.sets)?);
     }
-    if config.manifests.is_empty() {
+    if config.manifests.is_empty() && !config.plain {
         objects = demo::windows(config.two_sets, &config.sets)?;
     }
     if let Some(machines) = config.machines {
@@ -443,10 +488,6 @@ fn windows_objects(config: &WorldConfig) -> Result<Vec<Value>, WorldError> {
 }
 
 fn count(objects: &[Value]) -> u32 {
-    let windows = |o: &&Value| {
-        let os = "machine.openshift.io/os-id";
-        o["spec"]["template"].label(os) == Some("Windows")
-    };
     let replicas = |o: &Value| {
         o["spec"]["replicas"]
             .as_u64()
@@ -454,7 +495,7 @@ fn count(objects: &[Value]) -> u32 {
     };
     objects
         .iter()
-        .filter(windows)
+        .filter(|object| demo::is_windows_set(object))
         .map(|o| replicas(o).unwrap_or(1))
         .sum()
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::host::peer::{self, Bench, Peer};
-use dormer_fleet::api::kinds;
+use dormer_fleet::{
+    api::kinds,
+    payload::{PAUSE_ARCHIVE, pause_archive},
+};
 use dormer_host::paths::STAGING;
 use dormer_profile::{
     answer::{Answer, ItemState},
@@ -34,33 +37,6 @@ fn content(name: &str) -> String {
         return pause_archive();
     }
     format!("MZ {name} v1.33.4\n")
-}
-
-const PAUSE_ARCHIVE: &str = "pause.tar";
-
-/// An archive with one image: an OCI layout in a tar (image-spec v1.1, chapter Image Layout).
-fn pause_archive() -> String {
-    let digest = dormer_profile::sha256_hex(b"{}");
-    let index = format!(
-        r#"{{"manifests": [{{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:{digest}", "size": 2}}]}}"#
-    );
-    let blob = format!("blobs/sha256/{digest}");
-    let mut text = String::new();
-    for (name, content) in [("oci-layout", "{}"), ("index.json", &index), (&blob, "{}")] {
-        // POSIX.1-1988, `ustar`: the sum counts its own field as spaces.
-        let head = |sum: &str| {
-            let size = format!("{:011o}", content.len());
-            format!(
-                "{name:\0<100}{:\0<24}{size}\0{:\0<12}{sum:\0<8}0{:\0<100}ustar\000{:\0<247}",
-                "", "", "", ""
-            )
-        };
-        let sum: u32 = head("        ").bytes().map(u32::from).sum();
-        text += &head(&format!("{sum:06o}\0 "));
-        text += content;
-        text += &"\0".repeat(text.len().next_multiple_of(512) - text.len());
-    }
-    text + &"\0".repeat(1024)
 }
 
 /// The same payload with the pause image.
@@ -263,7 +239,7 @@ async fn an_upstream_node_joins_with_the_host_section_alone() {
     assert_eq!(joined["spec"]["taints"][0]["value"], "windows");
 }
 
-/// How a pod goes on a host that reaches only the worker, the API server and mirrors: whether it runs, and why not.
+/// How a pod comes to a host that reaches only the worker, the API server and mirrors: whether it runs, and why not.
 async fn pod_without_egress(profile: &str, layer: &str, payload: Manifest) -> Result<(), String> {
     let bench = Bench::start(&[]).await;
     bench.host().state().egress_closed = true;

@@ -16,7 +16,7 @@ use crate::skip::Skipped;
 const ADDRESSES: u32 = 62;
 
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct PodNetwork {
     /// The bridge's name, with which those of the namespaces begin.
     pub(super) name: String,
     front: String,
@@ -25,14 +25,15 @@ pub(super) struct Network {
     attached: AtomicU32,
 }
 
-impl Network {
+impl PodNetwork {
     /// Makes the bridge.
     ///
     /// # Errors
     /// This is not root, or there is no iproute2.
     pub(super) fn make() -> Result<Self, Skipped> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let (pid, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let pid = std::process::id();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let network = Self {
             name: format!("dmp{pid}x{number}"),
             front: format!("10.215.{}", pid % 250),
@@ -88,7 +89,8 @@ impl Network {
         let bridge = &self.name;
         let name = format!("{bridge}n{}", self.attached.fetch_add(1, Ordering::Relaxed));
         let link = format!("v{name}").replace("dmp", "");
-        let (address, gate) = (self.address(number), self.address(1));
+        let address = self.address(number);
+        let gate = self.address(1);
         let made = [
             format!("netns add {name}"),
             format!("link add {link} type veth peer name eth0 netns {name}"),

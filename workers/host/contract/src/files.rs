@@ -242,9 +242,9 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
             again: false,
         };
         row.setup.insert(0, made(create(&folder), Done));
-        // The first row makes the folder of all.
-        row.setup
-            .insert(0, made(create(&scope.folder), Wanted::Whatever));
+        // The first row makes the folder of all, so that no user can put a link in it.
+        let all = create_for(&scope.folder, Rights::Private);
+        row.setup.insert(0, made(all, Wanted::Whatever));
         rows.push(row);
     };
     content_rows(&mut add);

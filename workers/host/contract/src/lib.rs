@@ -6,21 +6,28 @@
 #![allow(clippy::too_many_lines, reason = "the rows of a subject are one table")]
 
 mod files;
+mod harmless;
 mod hns;
 mod images;
 mod native;
 mod network;
+mod private;
 mod processes;
+pub mod recording;
 mod registry;
 mod row;
 mod services;
 mod system;
 
+use serde::{Deserialize, Serialize};
+
+pub use harmless::{clear, is_harmless};
 pub use native::{Shown, run_here};
+pub use private::StandIns;
 pub use row::{Expected, Failed, Needs, OnWine, Row, Wanted, run, run_liar};
 
 /// Names for one run of the rows, so that two runs on one host do not meet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// A folder that is not there yet, directly below `C:\`.
     pub folder: String,
@@ -29,6 +36,17 @@ pub struct Scope {
     /// A folder with copies of the service program (`tests/wine/service.c`), each named after how it behaves: its first
     /// argument.
     pub programs: String,
+}
+
+impl Scope {
+    /// Names for harmless rows on a host that stays in use.
+    pub fn scratch() -> Self {
+        Self {
+            folder: r"C:\dormer-contract".into(),
+            prefix: "dormer-contract".into(),
+            programs: r"C:\dormer-contract\programs".into(),
+        }
+    }
 }
 
 /// All rows, in an order in which they can run on one host.

@@ -1,6 +1,8 @@
 //! The rows on the host that they run on, each with its result, or with what the host lacks for it.
 
-use dormer_host::ops::{Answer, Ask, DefenderRead, DismState, FeatureRead, Host, Operation};
+use dormer_host::ops::{
+    Answer, Ask, DefenderRead, DismState, DomainRead, FeatureRead, Host, Operation,
+};
 
 use crate::{Failed, Needs, OnWine, Scope, row::perform, rows, run};
 
@@ -15,31 +17,38 @@ pub enum Shown {
     Failed(Failed),
 }
 
+/// `NetSetupDomainName`.
+const IN_DOMAIN: u32 = 3;
+
 /// What this host has.
-struct Features {
+pub(crate) struct Features {
     containers: bool,
     defender: bool,
+    domain: bool,
 }
 
 impl Features {
-    async fn read(host: &mut impl Host) -> Self {
+    pub(crate) async fn read(host: &mut impl Host) -> Self {
         let containers = FeatureRead {
             name: "Containers".into(),
         };
         let containers = perform(host, &containers.operation()).await;
         let defender: Operation = DefenderRead {}.operation();
+        let domain = perform(host, &DomainRead {}.operation()).await;
         Self {
             containers: matches!(containers, Ok(Answer::FeatureRead(DismState::Installed))),
             defender: perform(host, &defender).await.is_ok(),
+            domain: matches!(domain, Ok(Answer::DomainRead(domain)) if domain.status == IN_DOMAIN),
         }
     }
 
     /// Why a row does not hold here; none: it does.
-    fn lack(&self, needs: Needs) -> Option<&'static str> {
+    pub(crate) fn lack(&self, needs: Needs) -> Option<&'static str> {
         match needs {
             Needs::Containers if !self.containers => Some("needs the feature Containers"),
             Needs::NoContainers if self.containers => Some("needs a host without Containers"),
             Needs::NoDefender if self.defender => Some("needs a host without Defender"),
+            Needs::NoDomain if self.domain => Some("needs a host that is in no domain"),
             _ => None,
         }
     }

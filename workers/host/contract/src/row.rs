@@ -63,6 +63,8 @@ pub enum Needs {
     NoContainers,
     /// No Windows Defender.
     NoDefender,
+    /// Membership of no domain.
+    NoDomain,
 }
 
 /// An operation before or after the one that a row is about.
@@ -208,7 +210,7 @@ impl Row {
 }
 
 /// A number that no system answers: bit 29 marks numbers of applications (sdk-api, `winerror.h`).
-const NO_NUMBER: u32 = 0x2000_0001;
+pub(crate) const NO_NUMBER: u32 = 0x2000_0001;
 
 /// The answer of an operation that answers nothing but that it was done.
 fn done(operation: &Operation) -> Option<Answer> {

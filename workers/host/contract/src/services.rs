@@ -158,7 +158,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
         Row::new(
             "a service is made with Windows' defaults",
             vec![],
-            create(&name, command(r"C:\k\a.exe --x")),
+            create(&name, command(r"C:\windows\k\a.exe --x")),
             Done,
             CREATE,
         )
@@ -168,7 +168,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
                 config.kind == 0x10
                     && config.start == Start::Demand
                     && config.error_control == 1
-                    && config.command == r"C:\k\a.exe --x"
+                    && config.command == r"C:\windows\k\a.exe --x"
                     && config.account == "LocalSystem"
                     && config.depends.is_empty()
             }),
@@ -179,7 +179,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service without a display name is shown by its name",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             read(&name),
             config("its name", move |config| config.display == other),
             CREATE,
@@ -188,7 +188,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     );
     let name = names.name("settings");
     let settings = ServiceSettings {
-        command: Some(r"C:\k\a.exe".into()),
+        command: Some(r"C:\windows\k\a.exe".into()),
         display: Some(format!("{name} shown")),
         start: Some(Start::Auto),
         depends: None,
@@ -213,15 +213,15 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     let name = names.name("twice");
     rows.push(Row::new(
         "a service is not made twice, whatever the case of its name",
-        vec![create(&name, command(r"C:\k\a.exe"))],
-        create(&name.to_uppercase(), command(r"C:\k\a.exe")),
+        vec![create(&name, command(r"C:\windows\k\a.exe"))],
+        create(&name.to_uppercase(), command(r"C:\windows\k\a.exe")),
         Refused(&[1073]),
         CREATE,
     ));
     let (name, first) = (names.name("shown"), names.name("shown1"));
     let shown = |text: &str| ServiceSettings {
         display: Some(text.into()),
-        ..command(r"C:\k\a.exe")
+        ..command(r"C:\windows\k\a.exe")
     };
     rows.push(
         Row::new(
@@ -236,14 +236,14 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(Row::new(
         "a name with a slash is no service's",
         vec![],
-        create(&names.name("a/b"), command(r"C:\k\a.exe")),
+        create(&names.name("a/b"), command(r"C:\windows\k\a.exe")),
         Refused(&[123]),
         CREATE,
     ));
     rows.push(Row::new(
         "a service without a name",
         vec![],
-        create("", command(r"C:\k\a.exe")),
+        create("", command(r"C:\windows\k\a.exe")),
         Refused(&[123]),
         CREATE,
     ));
@@ -276,7 +276,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service that was never started says so by its exit code",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             status(&name),
             in_state("STOPPED, 1077", |status| {
                 status.state == ServiceState::Stopped && status.exit == 1077
@@ -290,7 +290,7 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service is listed",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             ServiceList {}.operation(),
             Wanted::Answer(
                 "the service, stopped",
@@ -321,7 +321,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "what is not given stays",
-            vec![create(&name, command(r"C:\k\a.exe --x"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe --x"))],
             change(&name, settings),
             Done,
             CHANGE,
@@ -329,7 +329,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
         .then(
             read(&name),
             config("disabled, the same command", |config| {
-                config.start == Start::Disabled && config.command == r"C:\k\a.exe --x"
+                config.start == Start::Disabled && config.command == r"C:\windows\k\a.exe --x"
             }),
         ),
     );
@@ -337,15 +337,15 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a command is changed",
-            vec![create(&name, command(r"C:\k\a.exe"))],
-            change(&name, command(r"C:\k\b.exe --y")),
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
+            change(&name, command(r"C:\windows\k\b.exe --y")),
             Done,
             CHANGE,
         )
         .then(
             read(&name),
             config("the new command", |config| {
-                config.command == r"C:\k\b.exe --y"
+                config.command == r"C:\windows\k\b.exe --y"
             }),
         ),
     );
@@ -353,7 +353,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service is described",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             describe(&name, "OpenShift managed ü"),
             Done,
             "sdk-api ns-winsvc-service_descriptionw",
@@ -369,7 +369,10 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "an empty description takes it away",
-            vec![create(&name, command(r"C:\k\a.exe")), describe(&name, "x")],
+            vec![
+                create(&name, command(r"C:\windows\k\a.exe")),
+                describe(&name, "x"),
+            ],
             describe(&name, ""),
             Done,
             "sdk-api ns-winsvc-service_descriptionw",
@@ -385,7 +388,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "restarts are kept, in milliseconds, with the reset in seconds",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             failure(&name, 86_400, &[15_000, 15_000]),
             Done,
             FAILURE,
@@ -408,7 +411,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
         Row::new(
             "no delays take actions and reset away",
             vec![
-                create(&name, command(r"C:\k\a.exe")),
+                create(&name, command(r"C:\windows\k\a.exe")),
                 failure(&name, 86_400, &[15_000]),
             ],
             failure(&name, 0, &[]),
@@ -425,7 +428,7 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a stopped service is gone with its last handle",
-            vec![create(&name, command(r"C:\k\a.exe"))],
+            vec![create(&name, command(r"C:\windows\k\a.exe"))],
             delete(&name),
             Done,
             DELETE,
@@ -436,14 +439,16 @@ fn of_changes(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service is made anew once it is gone",
-            vec![create(&name, command(r"C:\k\a.exe")), delete(&name)],
-            create(&name, command(r"C:\k\b.exe")),
+            vec![create(&name, command(r"C:\windows\k\a.exe")), delete(&name)],
+            create(&name, command(r"C:\windows\k\b.exe")),
             Done,
             DELETE,
         )
         .then(
             read(&name),
-            config("the new one", |config| config.command == r"C:\k\b.exe"),
+            config("the new one", |config| {
+                config.command == r"C:\windows\k\b.exe"
+            }),
         ),
     );
     rows
@@ -505,7 +510,7 @@ fn of_runs(names: &ServiceNames<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service whose folder is not there",
-            vec![create(&name, command(r"C:\no-such-folder\a.exe"))],
+            vec![create(&name, command(r"C:\windows\no-such-folder\a.exe"))],
             start(&name),
             Refused(&[3]),
             START,

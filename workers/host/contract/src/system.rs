@@ -8,7 +8,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Row, Scope,
+    Needs, Row, Scope,
     Wanted::{self, Done, Refused},
 };
 
@@ -165,7 +165,8 @@ fn of_windows(host_name: &str) -> Vec<Row> {
         .liar(Ok(Answer::DomainRead(Domain {
             status: 3,
             name: "example".into(),
-        }))),
+        })))
+        .needs(Needs::NoDomain),
         Row::new(
             "a name that no computer may have is refused",
             vec![],

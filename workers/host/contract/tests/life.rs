@@ -1,6 +1,6 @@
 //! A node's life, by the core's own calls: brought up, compared, rebooted, changed, cut by a power failure, removed. It
 //! is lived twice, on the simulated host and over Windows' real calls in a prefix of Wine, and both answer the same for
-//! each item.
+//! each item. In a fleet of 20 simulated hosts and three prefixes each upgrade is cut at another operation.
 //!
 //! Wine lacks HNS: its networks and endpoints are those of the stand-in `tests/wine/vmcompute.c`. The kinds of items
 //! that Wine 8 cannot hold have no part in it: features, firewall rules, exclusions, routes, dynamic ports, images, and
@@ -36,7 +36,7 @@ use dormer_profile::{
     },
     sha256_hex,
 };
-use dormer_testkit::{Wine, block_until, host_program, started};
+use dormer_testkit::{HostProgram, Wine, block_until, host_program, long, started};
 
 use crate::{PROGRAMS, performer::Performer};
 
@@ -47,6 +47,9 @@ const THEIRS: &str = "audit";
 /// The services of the node, in the order of their starts.
 const OURS: [&str; 2] = ["agent", "kubelet"];
 const AFTER_A_POWER_CUT: &str = "way back after a power cut";
+const AFTER_A_CUT: &str = "upgrade that was cut";
+/// Operation of the upgrade, from 0, before which the program of the life on both hosts ends.
+const CUT: usize = 25;
 /// Time for a prefix to boot and for its services to start.
 const BOOT_MAX: Duration = Duration::from_secs(90);
 
@@ -250,8 +253,9 @@ fn lines_of(what: &str, answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// The life, from a host without anything of ours to one without anything of ours. Answers the lines of all its calls.
-fn life(computer: &mut impl Computer, program: &[u8], name: &str) -> Vec<String> {
+/// The life, from a host without anything of ours to one without anything of ours. The upgrade is cut before its
+/// operation number `cut`. Answers the lines of all its calls.
+fn life(computer: &mut impl Computer, program: &[u8], name: &str, cut: usize) -> Vec<String> {
     let versions = [1, 2].map(|version| node(version, program));
     let [one, two] = &versions;
     let mut lines = Vec::new();
@@ -280,8 +284,8 @@ fn life(computer: &mut impl Computer, program: &[u8], name: &str) -> Vec<String>
     go(computer, "plan after a boot", Asked::Plan, 3, Some(one));
     let what = "plan of the network after a boot";
     go(computer, what, Asked::Plan, 3, Some(&net));
-    computer.cut(call(Asked::Apply, 4, name), two, 25);
-    go(computer, "upgrade that was cut", Asked::Apply, 4, Some(two));
+    computer.cut(call(Asked::Apply, 4, name), two, cut);
+    go(computer, AFTER_A_CUT, Asked::Apply, 4, Some(two));
     go(computer, "plan of the upgrade", Asked::Plan, 5, Some(two));
     computer.reboot();
     computer.cut(call(Asked::Apply, 6, name), one, 20);
@@ -493,27 +497,26 @@ fn audited(computer: &mut impl Computer) {
     }
 }
 
-#[test]
-fn a_nodes_life_is_the_same_on_the_simulated_host_and_over_windows_calls() {
-    let program = match host_program() {
-        Ok(program) => program,
-        Err(skipped) => dormer_testkit::skip!(skipped),
-    };
-    let wine = started!(Wine::start());
+/// A life on a simulated host that has the programs of a prefix.
+fn simulated_life(plain: &[u8], hash: &str, cut: usize) -> Vec<String> {
+    let mut simulated = SimulatedHost::with_containers();
+    simulated.put(&format!(r"{PROGRAMS}\plain.exe"), plain);
+    simulated.put(&program_path(hash), b"MZ");
+    audited(&mut simulated);
+    life(&mut simulated, plain, hash, cut)
+}
+
+/// Lives the life in a prefix and on a simulated host, and compares them. Answers the lines.
+fn lived_twice(program: &HostProgram, wine: Wine, cut: usize) -> Vec<String> {
     wine.install_service_programs(PROGRAMS, &["plain"])
         .expect("compiled");
     let plain = fs::read(wine.file(&format!(r"{PROGRAMS}\plain.exe"))).expect("a program");
     let hash = sha256_hex(&fs::read(&program.program).expect("it was built"));
-
-    let mut simulated = SimulatedHost::with_containers();
-    simulated.put(&format!(r"{PROGRAMS}\plain.exe"), &plain);
-    simulated.put(&program_path(&hash), b"MZ");
-    audited(&mut simulated);
-    let wanted = life(&mut simulated, &plain, &hash);
+    let wanted = simulated_life(&plain, &hash, cut);
 
     let mut prefix = Prefix::start(wine, &program.perform, &program.program, &hash).with_hns();
     audited(&mut prefix);
-    let found = life(&mut prefix, &plain, &hash);
+    let found = life(&mut prefix, &plain, &hash, cut);
     let only = |one: &[String], other: &[String]| -> Vec<String> {
         one.iter()
             .filter(|line| !other.contains(line))
@@ -524,7 +527,52 @@ fn a_nodes_life_is_the_same_on_the_simulated_host_and_over_windows_calls() {
     assert_eq!(
         (only(&found, &wanted), only(&wanted, &found)),
         (none.clone(), none),
-        "over Windows' calls, and on the simulated host"
+        "over Windows' calls, and on the simulated host, cut at {cut}"
     );
     assert_eq!(found, wanted);
+    found
+}
+
+/// Lines of a life without those of the call that completes a cut upgrade: how much was left to do depends on the cut.
+fn outcomes(mut lines: Vec<String>) -> Vec<String> {
+    lines.retain(|line| !line.starts_with(AFTER_A_CUT));
+    lines
+}
+
+#[test]
+fn a_nodes_life_is_the_same_on_the_simulated_host_and_over_windows_calls() {
+    let program = match host_program() {
+        Ok(program) => program,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let wine = started!(Wine::start());
+    lived_twice(&program, wine, CUT);
+}
+
+#[test]
+fn twenty_simulated_hosts_whose_upgrades_are_cut_differently_end_alike() {
+    let hash = sha256_hex(b"MZ");
+    let all = (0..20).map(|host| outcomes(simulated_life(b"MZ plain", &hash, 6 + host)));
+    let all: Vec<Vec<String>> = all.collect();
+    for (host, lines) in all.iter().enumerate() {
+        assert_eq!(lines, &all[0], "host {host}");
+    }
+}
+
+#[test]
+fn three_prefixes_whose_upgrades_are_cut_differently_end_alike() {
+    let part = long!("host-life");
+    let program = match host_program() {
+        Ok(program) => program,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let mut lives = Vec::new();
+    for cut in [8, 16, CUT] {
+        let wine = started!(Wine::start());
+        lives.push(outcomes(lived_twice(&program, wine, cut)));
+    }
+    for lines in &lives[1..] {
+        assert_eq!(lines, &lives[0]);
+    }
+    part.passed(&[("prefixes", lives.len().to_string())]);
 }

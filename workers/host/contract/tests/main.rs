@@ -4,6 +4,8 @@ mod life;
 mod page;
 mod performer;
 mod program;
+mod recordings;
+mod shipped;
 mod simulated;
 mod wine;
 

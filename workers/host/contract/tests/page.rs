@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
-use dormer_contract::{Row, rows};
+use dormer_contract::{OnWine, Row, rows};
 use dormer_host::ops::Operation;
 
 use crate::{scope, simulated::NOT_SIMULATED, wine};
@@ -49,13 +49,44 @@ fn table() -> String {
             of.len()
         );
     }
-    table.push_str("\n| on Wine otherwise, or not at all | why |\n|---|---|\n");
+    table.push_str(
+        "\n| what a host answers otherwise, or not at all | simulated host | Wine | who is right |\n|---|---|---|---|\n",
+    );
     for row in &rows {
-        if let dormer_contract::OnWine::Differs(why) = row.wine {
-            let _ = writeln!(table, "| {} | {why} |", row.name);
+        let simulated = NOT_SIMULATED.iter().find(|(name, _)| *name == row.name);
+        let wine = match row.wine {
+            OnWine::Differs(why) => Some(why),
+            OnWine::Runs | OnWine::StandIn(_) => None,
+        };
+        if simulated.is_some() || wine.is_some() {
+            let line = format!(
+                "| {} | {} | {} | {} |\n",
+                row.name,
+                simulated.map_or("as the row", |(_, why)| why),
+                wine.unwrap_or("as the row"),
+                right(row, simulated.is_none()),
+            );
+            // Rows of one name are one promise.
+            if !table.contains(&line) {
+                table.push_str(&line);
+            }
         }
     }
     table
+}
+
+/// Who answers as the row does: where its fact is from, and the hosts that show it.
+fn right(row: &Row, simulated: bool) -> String {
+    let source = match row.source.starts_with("the interface's own promise") {
+        true => "the interface's own promise",
+        false => "Windows' documents",
+    };
+    let hosts = [
+        (simulated, " and the simulated host"),
+        (wine::shown(row), " and Wine"),
+    ];
+    let hosts: String = hosts.iter().filter(|it| it.0).map(|it| it.1).collect();
+    format!("{source}{hosts}")
 }
 
 #[test]

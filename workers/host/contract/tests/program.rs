@@ -55,7 +55,7 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
     let run = |line: &str| {
         let mut command = wine.command(PROGRAM);
         command.args(line.split(' ')).stdin(Stdio::null());
-        command.output().expect("Wine can be started")
+        wine.output(&mut command).expect("Wine can be started")
     };
     let hash = "ab".repeat(32);
     let probe =
@@ -88,7 +88,9 @@ fn the_rows_run_by_themselves_on_the_windows_that_they_are_about() {
         .expect("compiled");
     let mut command = wine.command(PERFORM);
     let command = command.args(["contract", PROGRAMS, "--wine"]);
-    let output = command.stdin(Stdio::null()).output().expect("Wine runs");
+    let output = wine
+        .output(command.stdin(Stdio::null()))
+        .expect("Wine runs");
     let said = String::from_utf8_lossy(&output.stdout);
     let rows = rows(&scope("native"));
     let shown = rows.iter().filter(|row| wine::shown(row)).count();

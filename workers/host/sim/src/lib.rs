@@ -464,6 +464,13 @@ impl SimulatedHost {
         let _ = self.scm.delete(name);
     }
 
+    /// Windows returns no failure actions of a service any more.
+    pub fn hide_failure_actions(&mut self, name: &str) {
+        if let Some(service) = self.scm.services.get_mut(&name.to_lowercase()) {
+            service.config.failure = None;
+        }
+    }
+
     /// A service's process ends by itself.
     pub fn kill(&mut self, name: &str) {
         self.scm.kill(name);

@@ -31,6 +31,25 @@ pub(crate) struct HnsEndpoint {
     state: u32,
 }
 
+/// The card that every host has.
+pub(crate) fn loopback() -> Interface {
+    Interface {
+        index: 1,
+        luid: 24 << 48,
+        name: "Loopback Pseudo-Interface 1".into(),
+        up: true,
+        loopback: true,
+        mac: String::new(),
+        metric: 75,
+        addresses: vec![InterfaceAddress {
+            ipv4: "127.0.0.1".into(),
+            prefix_length: 8,
+            preferred: true,
+        }],
+        gateways: Vec::new(),
+    }
+}
+
 /// Networks, cards, firewall and Defender of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {

@@ -8,6 +8,7 @@ use dormer_host::ops::{
 use crate::{
     COMPUTER, SimulatedHost,
     disk::{Result, refused},
+    network::loopback,
 };
 
 impl Host for SimulatedHost {
@@ -66,7 +67,11 @@ impl SimulatedHost {
             O::DirectoryCreate(ask) => {
                 Answer::DirectoryCreate(self.disk.create_folder(&ask.path, ask.rights)?)
             }
-            O::DirectoryList(ask) => Answer::DirectoryList(self.disk.list(&ask.path)?),
+            O::DirectoryList(ask) => match self.disk.list(&ask.path) {
+                // The pattern's folder is missing (sdk-api, FindFirstFileExW).
+                Err(error) if error.code == 2 => return refused(3),
+                listed => Answer::DirectoryList(listed?),
+            },
             O::DirectoryRemove(ask) => Answer::DirectoryRemove(self.disk.remove_folder(&ask.path)?),
             O::TreeRemove(ask) => Answer::TreeRemove(self.disk.remove_tree(&ask.path)?),
             O::VolumeSpace(_) => Answer::VolumeSpace(Space {
@@ -88,6 +93,7 @@ impl SimulatedHost {
             O::ServiceList(_) => Answer::ServiceList(self.scm.list()?),
             O::ServiceRead(ask) => Answer::ServiceRead(self.scm.read(&ask.name)?),
             O::ServiceStatusRead(ask) => Answer::ServiceStatusRead(self.scm.status(&ask.name)?),
+            O::ServiceCreate(ask) if ask.settings.command.is_none() => return refused(87),
             O::ServiceCreate(ask) => {
                 Answer::ServiceCreate(self.scm.create(&ask.name, &ask.settings)?)
             }
@@ -114,6 +120,8 @@ impl SimulatedHost {
                 Answer::ServiceDelete(())
             }
             O::ProcessList(_) => Answer::ProcessList(self.scm.list_processes()),
+            // Windows' own.
+            O::ProcessHold(ask) if ask.pid == 4 => return refused(5),
             O::ProcessHold(ask) => Answer::ProcessHold(self.scm.hold_process(ask.pid)?),
             O::ProcessEnded(ask) => Answer::ProcessEnded(self.scm.has_ended(ask.process)?),
             O::ProcessEnd(ask) => Answer::ProcessEnd(self.scm.end_process(ask.process)?),
@@ -252,10 +260,15 @@ impl SimulatedHost {
         let network = &mut self.network;
         Ok(match operation {
             O::HnsCall(ask) => Answer::HnsCall(self.call_hns(&ask)?),
-            O::InterfaceList(_) => Answer::InterfaceList(network.cards.clone()),
+            O::InterfaceList(_) => {
+                let cards = network.cards.iter().cloned();
+                Answer::InterfaceList(cards.chain([loopback()]).collect())
+            }
             O::RouteList(_) => Answer::RouteList(network.routes.clone()),
             O::RouteAdd(ask) => Answer::RouteAdd(network.add_route(&ask.route)?),
             O::RouteRemove(ask) => Answer::RouteRemove(network.remove_route(&ask.route)?),
+            // The host itself is asked, and without TLS.
+            O::HttpGet(ask) if !ask.url.starts_with("http://127.0.0.1") => return refused(87),
             O::HttpGet(ask) => match self.pages.get(&ask.url) {
                 Some(status) => Answer::HttpGet(*status),
                 None => return refused(10_061),

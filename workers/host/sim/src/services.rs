@@ -451,7 +451,7 @@ impl Scm {
             .is_some_and(|one| one.created == process.created && !one.ended))
     }
 
-    /// On a process that has ended: 5 (sdk-api, TerminateProcess). Its children go on (win32, terminating-a-process).
+    /// On a process that has ended: 5 (sdk-api, TerminateProcess). Its children continue (win32, terminating-a-process).
     pub(crate) fn end_process(&mut self, process: ProcessKey) -> Result<()> {
         if self.has_ended(process)? {
             return refused(5);

@@ -26,12 +26,14 @@ const DONE_AFTER_REBOOT: u32 = 3010;
 /// Source missing, download failed, policy, WSUS, store corrupt: nothing that trying again mends.
 const FOR_A_PERSON: [u32; 6] = [
     0x800f_081f,
-    0x800f_0906,
+    DOWNLOAD_FAILED,
     0x800f_0907,
     0x800f_0954,
     0x800f_0831,
     0x8007_3712,
 ];
+/// The source could not be downloaded (CBS_E_DOWNLOAD_FAILURE).
+const DOWNLOAD_FAILED: u32 = 0x800f_0906;
 /// Unknown feature.
 const UNKNOWN: u32 = 0x800f_080c;
 
@@ -91,8 +93,11 @@ fn failed(name: &str, error: &WinError) -> Problem {
         problem
             .message
             .push_str("; a person has to give Windows the source of its features");
+        // A download may succeed after an outage.
+        problem.lasting = error.code != DOWNLOAD_FAILED;
     }
     if error.code == UNKNOWN {
+        problem.lasting = true;
         problem
             .message
             .push_str("; this Windows knows no such feature");
@@ -142,6 +147,7 @@ impl Kind for Feature {
                     let mut problem = failed(&self.name, &error);
                     if problem.reboot.is_none() && servicing_waits(&mut run.host).await? {
                         problem.reboot = Some(format!("feature:{}", self.name));
+                        problem.lasting = false;
                     }
                     return Err(problem);
                 }

@@ -159,6 +159,15 @@ pub(crate) async fn endpoint<H: Host>(run: &mut Run<H>, name: &str) -> Result<Op
     Ok(all.into_iter().find(|endpoint| same(&endpoint.name, name)))
 }
 
+/// Whether a plan finds the service stopped: Windows starts it on demand, and until then it answers nothing about networks.
+pub(crate) async fn rests<H: Host>(run: &mut Run<H>) -> Result<bool> {
+    if run.apply {
+        return Ok(false);
+    }
+    let status = services::status(&mut run.host, "hns").await?;
+    Ok(status.is_some_and(|status| status.state != ServiceState::Running))
+}
+
 /// Whether the service is there; one that is stopped (it starts on demand, and on Server 2019 does not after the boot:
 /// K2s#593) is started first, where that is allowed.
 pub(crate) async fn ready<H: Host>(run: &mut Run<H>) -> Result<bool> {

@@ -56,7 +56,10 @@ impl Kind for Hostname {
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, id: &str, found: CurrentState) -> Result<Step> {
-        let failed = |said: String| Problem::new(FailureCode::HostnameFailed, said);
+        let failed = |said: String| Problem {
+            lasting: true,
+            ..Problem::new(FailureCode::HostnameFailed, said)
+        };
         if !is_label(&self.name) {
             return Err(failed(format!(
                 "`{}` is no name for a host: 1 to 63 letters, digits and `-`",

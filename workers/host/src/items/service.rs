@@ -134,7 +134,7 @@ impl Kind for Service {
             }
         }
         // A kubelet of another call's, or one that a wrapper left behind, holds the port.
-        services::end_orphans(run, &programs).await?;
+        services::end_orphans_of_each_version(run, &programs).await?;
         services::start(run, &self.name, self.start_timeout_ms).await?;
         Ok(Step::Changed("started".into()))
     }

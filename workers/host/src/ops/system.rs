@@ -183,7 +183,7 @@ pub struct Clock {
 pub struct PortRange {
     /// The first.
     pub start: u16,
-    /// How many.
+    /// Number of ports.
     pub count: u16,
 }
 

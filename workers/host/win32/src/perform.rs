@@ -89,7 +89,7 @@ fn perform(mut host: impl dormer_host::ops::Host) -> ExitCode {
             return ExitCode::FAILURE;
         };
         answer.push(b'\n');
-        // Not held while an operation goes on: its limit is answered by another thread.
+        // Not held while an operation runs: its limit is answered by another thread.
         let mut answers = std::io::stdout().lock();
         let written = answers.write_all(&answer).and_then(|()| answers.flush());
         if written.is_err() {

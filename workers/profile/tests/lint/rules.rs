@@ -52,6 +52,21 @@ const COMMANDS: [&str; 19] = [
     "Where-Object",
 ];
 
+/// Further commands that the chart's scripts may use, each in Windows PowerShell 5.1 on Windows Server.
+pub(crate) const COMMANDS_OF_THE_CHART: [&str; 11] = [
+    "ConvertFrom-Json",
+    "ConvertTo-Json",
+    "Copy-Item",
+    "Get-Content",
+    "Get-HnsNetwork",
+    "Join-Path",
+    "Move-Item",
+    "New-Item",
+    "Out-Null",
+    "Out-String",
+    "Set-Content",
+];
+
 /// Parameters that Windows PowerShell 5.1 does not have, or that write a byte-order mark.
 const PARAMETERS: [&str; 8] = [
     "-parallel",
@@ -138,6 +153,11 @@ fn newer_syntax(script: &Script<'_>) -> Vec<Finding> {
 
 /// Only commands that are known, or defined here: no alias, no misspelling, no `Invoke-Expression`.
 fn commands(script: &Script<'_>) -> Vec<Finding> {
+    commands_beside(script, &[])
+}
+
+/// As [`commands`], where `further` ones are known, too.
+pub(crate) fn commands_beside(script: &Script<'_>, further: &[&str]) -> Vec<Finding> {
     let ours = script.functions();
     let mut found = Vec::new();
     for name in script.of("function_name") {
@@ -148,7 +168,7 @@ fn commands(script: &Script<'_>) -> Vec<Finding> {
     }
     for name in script.of("command_name") {
         let says = script.says(name);
-        let known = COMMANDS.contains(&says) || ours.contains(&says);
+        let known = COMMANDS.contains(&says) || further.contains(&says) || ours.contains(&says);
         if !known {
             found.push(script.finding(name, "commands", format!("{says} is not known here")));
         }
@@ -162,8 +182,11 @@ fn parameters(script: &Script<'_>) -> Vec<Finding> {
         let says = script.says(command);
         let name = says.split_whitespace().next().unwrap_or_default();
         let lower = says.to_lowercase();
+        let words: Vec<&str> = lower.split_whitespace().collect();
         for parameter in PARAMETERS {
-            if lower.split_whitespace().any(|word| word == parameter) {
+            // ASCII has no byte-order mark.
+            let bad = |pair: &[&str]| pair[0] == parameter && pair != ["-encoding", "ascii"];
+            if words.windows(2).any(bad) || words.last() == Some(&parameter) {
                 let what = format!("{parameter} of {name}");
                 found.push(script.finding(command, "parameters", what));
             }
@@ -249,7 +272,7 @@ fn bare_words(script: &Script<'_>) -> Vec<Finding> {
 
 /// Every variable that is read is set somewhere: strict mode would find it only on the host.
 fn variables(script: &Script<'_>) -> Vec<Finding> {
-    let name = |says: &str| says.trim_start_matches(['$', '@']).to_lowercase();
+    let name = |says: &str| says.trim_matches(['$', '@', '{', '}']).to_lowercase();
     let mut set: BTreeSet<String> = script.given.iter().map(|name| (*name).to_owned()).collect();
     let first = |node: tree_sitter::Node<'_>| {
         let says = script.says(node);

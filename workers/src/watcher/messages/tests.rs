@@ -2,15 +2,19 @@
 
 use super::{
     super::{
-        csr::{ObservedCsr, Stranger},
+        csr::{ObservedCsr, UnknownRequester},
         objects::{ObservedNode, ObservedSet, SpecFields},
-        view::{Kind, ObservedObject},
+        view::{Kind, OWN_ASTRAY_MAX, ObservedObject},
     },
     *,
 };
+use crate::kubernetes::{csr::FirstAsker, token};
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    machine::{CsrFact, MachineApi, MachineFact, MachineRef, NodeFact, Owner},
+    machine::{
+        ConditionFact, CsrFact, MachineApi, MachineFact, MachineRef, NodeFact, OTHER_NAME,
+        OTHER_NAME_POSSIBLE, Owner,
+    },
 };
 use serde_json::json;
 
@@ -78,7 +82,8 @@ fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
         uid: uid.into(),
         fact,
         node,
-        stranger: None,
+        unknown_requester: None,
+        first: None,
         resource,
     })
 }
@@ -90,7 +95,7 @@ fn strange(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObjec
     };
     let user = "mallory".to_owned();
     ObservedObject::Csr(ObservedCsr {
-        stranger: asked.node.map(|node| Stranger { node, user }),
+        unknown_requester: asked.node.map(|node| UnknownRequester { node, user }),
         node: None,
         ..asked
     })
@@ -136,7 +141,12 @@ impl Harness {
             epoch: Epoch(epoch),
             live,
         };
-        MessageWriter::new(beginning, "windows", rollout_of("windows").expect("a run"))
+        MessageWriter::new(
+            beginning,
+            "windows",
+            "dormer",
+            rollout_of("windows").expect("a run"),
+        )
     }
 
     fn observe(&mut self, observed: ObservedObject) {
@@ -758,6 +768,187 @@ fn a_request_by_somebody_who_may_not_ask_is_a_condition_until_the_node_is_there(
     assert_eq!(conditions_of(&mut harness, "a"), Some(Vec::new()));
 }
 
+/// A pending request for a first certificate in this node's name.
+fn first(uid: &str, node: &str, asker: FirstAsker, resource: u64) -> ObservedObject {
+    let ObservedObject::Csr(asked) = csr(uid, node, true, resource) else {
+        panic!("a request")
+    };
+    let first = Some(asker);
+    ObservedObject::Csr(ObservedCsr { first, ..asked })
+}
+
+/// Conditions of the machines that get a new fact.
+fn published_conditions(harness: &mut Harness) -> Vec<(String, Vec<ConditionFact>)> {
+    let messages = harness
+        .writer
+        .changes(&mut harness.view, &mut harness.published);
+    let facts = messages.into_iter().filter_map(|message| {
+        let Inbound::Observed(observed) = message.body else {
+            return None;
+        };
+        match observed.fact? {
+            Fact::Machine(machine::Fact::Machine(fact)) => {
+                Some((message.run.key().to_owned(), fact.conditions))
+            }
+            _ => None,
+        }
+    });
+    facts.collect()
+}
+
+/// A host that says it is a Node of another host: its request is approved for no machine, and its own machine waits in vain.
+#[test]
+fn a_host_that_asks_in_the_name_of_another_node_is_named_to_the_machine_that_waits() {
+    let mut harness = Harness::new(&[]);
+    for (uid, name) in [("a", "win-1"), ("b", "win-2")] {
+        harness.observe(ObservedObject::of(machine(uid, 1, Some(name), None)));
+    }
+    harness.observe(node("n2", "win-2", 1));
+    harness.everything();
+    // With what all hosts share, a name that is not taken shows nothing: another machine may be about to join.
+    harness.observe(first("r1", "master-0", FirstAsker::Shared, 2));
+    assert_eq!(published_conditions(&mut harness), []);
+    harness.observe(node("n0", "master-0", 3));
+    let facts = published_conditions(&mut harness);
+    let [(uid, conditions)] = facts.as_slice() else {
+        panic!("only the one that waits: {facts:?}")
+    };
+    assert_eq!((uid.as_str(), conditions.len()), ("a", 1));
+    let ConditionFact {
+        reason, message, ..
+    } = &conditions[0];
+    assert_eq!(reason, OTHER_NAME_POSSIBLE);
+    let begins = "r1 asks for the certificate of master-0 with a token that hosts join with";
+    assert!(message.starts_with(begins), "{message}");
+    let ends = "it says that it is master-0, not win-1";
+    assert!(message.ends_with(ends), "{message}");
+    // A request in its own name ends that.
+    harness.observe(first("r2", "win-1", FirstAsker::Shared, 4));
+    assert_eq!(
+        published_conditions(&mut harness),
+        [("a".to_owned(), Vec::new())]
+    );
+}
+
+#[test]
+fn a_machines_own_token_shows_whose_host_asks_in_another_name() {
+    let mut harness = Harness::new(&[]);
+    for (uid, name) in [("a", "win-1"), ("b", "win-3")] {
+        harness.observe(ObservedObject::of(machine(uid, 1, Some(name), None)));
+    }
+    harness.everything();
+    let user = token::user(&token::id("dormer", "b", 0));
+    harness.observe(first("r1", "other", FirstAsker::Own(user), 2));
+    let facts = published_conditions(&mut harness);
+    let [(uid, conditions)] = facts.as_slice() else {
+        panic!("only its own machine: {facts:?}")
+    };
+    assert_eq!((uid.as_str(), conditions.len()), ("b", 1));
+    assert_eq!(conditions[0].reason, OTHER_NAME);
+    let says = "its host says that it is other, not win-3";
+    assert!(conditions[0].message.contains(says), "{conditions:?}");
+    harness.view.lose(Kind::Csr, "r1", 5);
+    assert_eq!(
+        published_conditions(&mut harness),
+        [("b".to_owned(), Vec::new())]
+    );
+}
+
+#[test]
+fn a_host_that_asks_in_the_name_of_another_machines_node_to_be_is_named_to_its_own_machine() {
+    let mut harness = Harness::new(&[]);
+    for (uid, name) in [("a", "win-1"), ("b", "win-3")] {
+        harness.observe(ObservedObject::of(machine(uid, 1, Some(name), None)));
+    }
+    harness.everything();
+    let own = |uid: &str| FirstAsker::Own(token::user(&token::id("dormer", uid, 0)));
+    // Its own name is as it should be, whichever machine waits.
+    harness.observe(first("r1", "win-1", own("a"), 2));
+    assert_eq!(published_conditions(&mut harness), []);
+    harness.observe(first("r2", "win-1", own("b"), 3));
+    let facts = published_conditions(&mut harness);
+    let [(uid, conditions)] = facts.as_slice() else {
+        panic!("only the one whose host asks: {facts:?}")
+    };
+    assert_eq!((uid.as_str(), conditions.len()), ("b", 1));
+    assert_eq!(conditions[0].reason, OTHER_NAME);
+    let says = "another machine's Node is to have that name";
+    assert!(conditions[0].message.ends_with(says), "{conditions:?}");
+    // The other machine joins: the text says what is true then.
+    harness.observe(node("n1", "win-1", 4));
+    let facts = published_conditions(&mut harness);
+    let of_b = facts.iter().find(|(uid, _)| uid == "b");
+    let (_, conditions) = of_b.expect("a new fact");
+    assert!(conditions[0].message.contains("is there"), "{conditions:?}");
+}
+
+/// Whatever all hosts may ask for keeps no other request from being compared.
+#[test]
+fn a_hundred_requests_that_show_nothing_hide_none_that_shows_something() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("b", 1, Some("win-3"), None)));
+    harness.everything();
+    for nth in 0..150 {
+        let (uid, name) = (format!("r{nth:03}"), format!("linux-{nth}"));
+        harness.observe(first(&uid, &name, FirstAsker::Shared, 2));
+    }
+    let user = token::user(&token::id("dormer", "b", 0));
+    harness.observe(first("z", "other", FirstAsker::Own(user), 3));
+    let facts = published_conditions(&mut harness);
+    let [(uid, conditions)] = facts.as_slice() else {
+        panic!("only its own machine: {facts:?}")
+    };
+    assert_eq!((uid.as_str(), conditions.len()), ("b", 1));
+}
+
+/// Any host may ask in the names of Nodes that are there.
+#[test]
+fn a_hundred_requests_that_any_host_may_have_made_do_not_hide_a_machines_own() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("b", 1, Some("win-3"), None)));
+    for nth in 0..150 {
+        let (uid, name) = (format!("n{nth:03}"), format!("linux-{nth}"));
+        harness.observe(node(&uid, &name, 1));
+    }
+    harness.everything();
+    for nth in 0..150 {
+        let (uid, name) = (format!("r{nth:03}"), format!("linux-{nth}"));
+        harness.observe(first(&uid, &name, FirstAsker::Shared, 2));
+    }
+    let user = token::user(&token::id("dormer", "b", 0));
+    harness.observe(first("z", "other", FirstAsker::Own(user), 3));
+    let facts = published_conditions(&mut harness);
+    let of_b = facts.iter().rev().find(|(uid, _)| uid == "b");
+    let (_, conditions) = of_b.expect("a new fact");
+    assert_eq!(conditions[0].reason, OTHER_NAME, "{conditions:?}");
+}
+
+/// A host has its token, and may ask as often as it likes.
+#[test]
+fn a_thousand_requests_with_one_machines_own_token_are_compared_as_a_few() {
+    let mut harness = Harness::new(&[]);
+    for (uid, name) in [("a", "win-1"), ("b", "win-3")] {
+        harness.observe(ObservedObject::of(machine(uid, 1, Some(name), None)));
+    }
+    harness.everything();
+    let own = |uid: &str| FirstAsker::Own(token::user(&token::id("dormer", uid, 0)));
+    // The oldest comes last by its UID.
+    for nth in 0..1_000 {
+        let (uid, name) = (format!("r{:04}", 999 - nth), format!("linux-{nth}"));
+        harness.observe(first(&uid, &name, own("b"), 2 + nth));
+    }
+    harness.observe(first("z", "other", own("a"), 2_000));
+    let facts = published_conditions(&mut harness);
+    let said = |uid: &str| -> Vec<String> {
+        let facts = facts.iter().rev().find(|(of, _)| of == uid);
+        let (_, conditions) = facts.expect("a new fact");
+        conditions.iter().map(|it| it.message.clone()).collect()
+    };
+    assert!(said("b")[0].starts_with("r0999 asks for the certificate of linux-0 "));
+    assert!(said("a")[0].starts_with("z asks for the certificate of other "));
+    assert_eq!(harness.view.astray.len(), OWN_ASTRAY_MAX + 1);
+}
+
 #[test]
 fn a_link_without_a_uid_to_an_absent_node_is_published() {
     let absent = |nodes: Vec<ObservedObject>, uid: Option<&str>| {
@@ -774,7 +965,7 @@ fn a_link_without_a_uid_to_an_absent_node_is_published() {
             incarnation: Incarnation(1),
         };
         let rollout = rollout_of("windows").expect("an id");
-        let mut writer = MessageWriter::new(beginning, "windows", rollout);
+        let mut writer = MessageWriter::new(beginning, "windows", "dormer", rollout);
         let messages = writer.everything(&mut view, &mut PublishedFacts::default());
         let mut facts = messages
             .into_iter()

@@ -18,6 +18,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
+/// Most labels of a machine that people choose by.
+const LABELS_MAX: usize = 8;
+/// Ends of the domains whose labels belong to Kubernetes, OpenShift and Cluster API.
+const SYSTEM_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "x-k8s.io", "openshift.io"];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) fact: MachineFact,
@@ -139,11 +144,13 @@ pub(in crate::watcher) fn machine(
         ..
     } = object;
     let platform = platform(api, &data["spec"]);
-    let zone = source::zone(api, &meta, &data["spec"]);
+    let zone = source::zone(api, &meta, &data);
     let zone = zone.filter(|zone| zone.len() <= TEXT_BYTES_MAX);
     let zone = zone.map(str::to_owned);
     let fields = SpecFields::of(api, &data["spec"]);
+    let chosen_by = chosen_by(&meta, &data["spec"]["metadata"]["labels"]);
     let template = not_up_to_date(api, &data["status"]);
+    let earlier = earlier_failure(&data["status"]);
     let body: MachineBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
@@ -185,19 +192,24 @@ pub(in crate::watcher) fn machine(
         deleting: meta.deletion_timestamp.is_some(),
         deleted: time(meta.deletion_timestamp.as_ref()),
         owner: owner(&meta),
-        error: error(status.error_reason, status.error_message),
+        error: error(
+            status.error_reason.or(earlier.0),
+            status.error_message.or(earlier.1),
+        ),
         conditions,
         ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: !drain_excluded_by.is_empty(),
         drain_excluded_by,
         platform,
         zone,
+        labels: chosen_by,
         user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
         // The writer of messages adds the fields that differ from its MachineSet.
         template,
         token: token(&meta),
-        // Not the object's: the writer of messages puts it in.
+        // Not the object's: the writer of messages adds them.
         neighbour: OtherOperator::default(),
+        store: None,
     };
     Ok(ObservedMachine {
         fact,
@@ -211,6 +223,27 @@ pub(in crate::watcher) fn machine(
         twin: false,
         resource: resource(&meta)?,
     })
+}
+
+/// Labels by which people choose machines: those of its Node's template, and its own, which win.
+fn chosen_by(meta: &ObjectMeta, template: &Value) -> BTreeMap<String, String> {
+    let is_system = |key: &str| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let is_of = |it: &str| {
+            let below = domain.strip_suffix(it);
+            below.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        SYSTEM_DOMAINS.iter().any(|it| is_of(it))
+    };
+    let template = template.as_object().into_iter().flatten();
+    let template =
+        template.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let mut all: BTreeMap<String, String> = template.collect();
+    all.extend(meta.labels.clone().unwrap_or_default());
+    let chosen = all.into_iter().filter(|(key, value)| {
+        !is_system(key) && key.len() <= TEXT_BYTES_MAX && value.len() <= TEXT_BYTES_MAX
+    });
+    chosen.take(LABELS_MAX).collect()
 }
 
 /// A label value such as `True` instead of `true`, which neither WMCO nor dormer accepts.
@@ -237,6 +270,16 @@ fn owner(meta: &ObjectMeta) -> Option<Owner> {
     let name = owner.name.clone();
     let uid = owner.uid.clone();
     Some(Owner { kind, name, uid })
+}
+
+/// Reason and message of a failure in Cluster API's v1beta2, which keeps both where its fields of v1beta1 are (cluster-api
+/// ae7ff047d, `api/core/v1beta2/machine_types.go`, `MachineV1Beta1DeprecatedStatus`).
+fn earlier_failure(status: &Value) -> (Option<String>, Option<String>) {
+    let of = |field: &str| {
+        let text = status["deprecated"]["v1beta1"][field].as_str();
+        text.map(str::to_owned)
+    };
+    (of("failureReason"), of("failureMessage"))
 }
 
 fn error(reason: Option<String>, message: Option<String>) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Fields of a Machine that the template of its MachineSet has otherwise.
+//! Fields of a Machine that differ from the template of its MachineSet.
 //!
 //! A MachineSet's controller changes no Machine that exists: a changed template reaches the Machines that are made
 //! afterwards (docs/field-notes.md, Machines of OpenShift). Cluster API replaces the Machines of a MachineDeployment by
@@ -127,7 +127,7 @@ impl SpecFields {
         self.0.len() >= FIELDS_MAX
     }
 
-    /// Fields of this template that a Machine has otherwise. Fields that the API's webhooks or the cloud's controller fill
+    /// Fields of this template that differ in a Machine. Fields that the API's webhooks or the cloud's controller fill
     /// in are no difference where the template lacks them.
     pub(in crate::watcher) fn that_differ_in(&self, machine: &Self) -> Vec<TemplateDifference> {
         let cut_off = self.is_cut() || machine.is_cut();

@@ -69,6 +69,53 @@ fn a_machine_becomes_its_fact() {
     assert_eq!(observed.resource, 41);
 }
 
+/// v1beta2 moved the zone of a Machine into its status, and its failure below `deprecated`.
+#[test]
+fn a_machine_of_cluster_api_has_its_zone_and_its_failure_in_either_version() {
+    let failed = json!({"failureReason": "CreateError", "failureMessage": "no room"});
+    let v1beta2 = json!({"failureDomain": "b", "deprecated": {"v1beta1": failed}});
+    for (api, status, zone) in [
+        (MachineApi::ClusterV1Beta1, failed, "a"),
+        (MachineApi::ClusterV1Beta2, v1beta2, "b"),
+    ] {
+        let mut value = a_machine();
+        value["spec"] = json!({"failureDomain": "a"});
+        value["status"] = status;
+        let observed = machine(api, object(value)).expect("readable");
+        let fact = observed.fact;
+        assert_eq!(fact.zone.as_deref(), Some(zone), "{api:?}");
+        assert_eq!(
+            fact.error.as_deref(),
+            Some("CreateError: no room"),
+            "{api:?}"
+        );
+    }
+}
+
+/// Its own labels and those for its Node, as a MachineSet writes them.
+#[test]
+fn a_machine_carries_the_labels_by_which_people_choose() {
+    let mut value = a_machine();
+    let own = json!({"team": "red", "site.example/rack": "7", "machine.openshift.io/os-id": "Windows",
+        "cluster.x-k8s.io/cluster-name": "c", "topology.kubernetes.io/zone": "a"});
+    value["metadata"]["labels"] = own;
+    value["spec"]["metadata"]["labels"] =
+        json!({"team": "blue", "tier": "web", "node.openshift.io/x": "y"});
+    let labels = |value: &Value| {
+        let observed = machine(MachineApi::OpenShift, object(value.clone())).expect("readable");
+        observed.fact.labels
+    };
+    let found: Vec<String> = labels(&value)
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    assert_eq!(found, ["site.example/rack=7", "team=red", "tier=web"]);
+    for n in 0..20 {
+        value["metadata"]["labels"][format!("l{n:02}")] = json!("x");
+    }
+    assert_eq!(labels(&value).len(), 8, "what a record holds is bounded");
+}
+
 #[test]
 fn a_machine_that_the_cloud_refuses_carries_the_clouds_message() {
     let mut refused = a_machine();

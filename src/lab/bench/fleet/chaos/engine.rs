@@ -54,7 +54,7 @@ impl Engine {
             Err(offer) => return offer.answer.into_iter().filter_map(answered).collect(),
         };
         let again = message.clone();
-        let offer = transition.offer(OURS, message);
+        let offer = transition.offer(OURS, message, None);
         let mut effects: Vec<Effect> = offer.answer.into_iter().filter_map(answered).collect();
         if offer.verdict == Verdict::Later {
             effects.push(Effect::Later(Box::new(again)));
@@ -71,7 +71,7 @@ impl Engine {
         let mut run = record.run;
         let mark = format!("{} {id} {} {}", self.digest, run.seq, at.0);
         self.digest = hash64(mark.as_bytes());
-        run.sealed(Sum(self.digest));
+        run.set_sum(Sum(self.digest));
         let orders = due.orders.iter().filter_map(|key| run.order(*key, OURS));
         effects.extend(orders.map(|order| Effect::Order(Box::new(order))));
         for (to, signal) in &due.signals {

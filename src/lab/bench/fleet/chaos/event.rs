@@ -30,6 +30,19 @@ pub(super) enum Event {
     Payload,
     /// An operator handles machines that wait for a person.
     Attend,
+    /// WMCO does something.
+    Wmco(WmcoStep),
+}
+
+/// What WMCO does.
+#[derive(Clone, Copy)]
+pub(super) enum WmcoStep {
+    /// It is installed.
+    Comes,
+    /// It takes up the next Machine.
+    Works,
+    /// It is stopped.
+    Goes,
 }
 
 /// Change that is reverted later.
@@ -38,7 +51,7 @@ pub(super) enum Undo {
     Cordon(String),
     /// A kubelet reaches the API server again.
     Cut(String),
-    /// A kubelet is cut off once more.
+    /// A kubelet is cut off again.
     Flap(String),
     /// The pool is there again.
     Prune,

@@ -20,26 +20,26 @@ use dormer_workflows::State;
 const EVERY: u64 = 12 * MINUTE;
 
 /// What happens, in so many of a hundred troubles.
-const MIX: [(u64, Kind); 15] = [
-    (14, Kind::Cordon),
-    (8, Kind::Uncordon),
-    (12, Kind::Partition),
-    (10, Kind::Flap),
-    (4, Kind::Dead),
-    (6, Kind::Prune),
-    (6, Kind::Ignore),
-    (8, Kind::DeleteMachine),
-    (5, Kind::DeleteNode),
-    (6, Kind::Scale),
-    (5, Kind::Rename),
-    (6, Kind::Unseen),
-    (4, Kind::Pause),
-    (4, Kind::Hold),
-    (2, Kind::Recreate),
+const MIX: [(u64, IncidentKind); 15] = [
+    (14, IncidentKind::Cordon),
+    (8, IncidentKind::Uncordon),
+    (12, IncidentKind::Partition),
+    (10, IncidentKind::Flap),
+    (4, IncidentKind::Dead),
+    (6, IncidentKind::Prune),
+    (6, IncidentKind::Ignore),
+    (8, IncidentKind::DeleteMachine),
+    (5, IncidentKind::DeleteNode),
+    (6, IncidentKind::Scale),
+    (5, IncidentKind::Rename),
+    (6, IncidentKind::Unseen),
+    (4, IncidentKind::Pause),
+    (4, IncidentKind::Hold),
+    (2, IncidentKind::Recreate),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum IncidentKind {
     /// A person cordons some nodes.
     Cordon,
     /// A person uncordons one, no matter who cordoned it.
@@ -89,70 +89,70 @@ impl World {
         }
     }
 
-    fn strike(&mut self, kind: Kind) {
+    fn strike(&mut self, kind: IncidentKind) {
         match kind {
-            Kind::Cordon => {
+            IncidentKind::Cordon => {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(MINUTE, 2 * HOUR);
                     self.change_node(&node, |node| node.cordoned = true);
                     self.later(lasts, Event::Undo(Undo::Cordon(node)));
                 }
             }
-            Kind::Uncordon => {
+            IncidentKind::Uncordon => {
                 if let Some(node) = self.a_node() {
                     self.change_node(&node, |node| node.cordoned = false);
                 }
             }
-            Kind::Partition => {
+            IncidentKind::Partition => {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(30 * SECOND, 20 * MINUTE);
                     self.cut(&node, true);
                     self.later(lasts, Event::Undo(Undo::Cut(node)));
                 }
             }
-            Kind::Flap => self.flap(),
-            Kind::Dead => self.dies(),
-            Kind::Prune => {
+            IncidentKind::Flap => self.flap(),
+            IncidentKind::Dead => self.dies(),
+            IncidentKind::Prune => {
                 if !std::mem::replace(&mut self.pruned, true) {
                     let lasts = self.chance.between(MINUTE, 30 * MINUTE);
                     self.later(lasts, Event::Undo(Undo::Prune));
                     self.pool_changed();
                 }
             }
-            Kind::Ignore => {
+            IncidentKind::Ignore => {
                 if let Some(uid) = self.a_machine() {
                     let lasts = self.chance.between(5 * MINUTE, HOUR);
                     self.ignore(&uid, true);
                     self.later(lasts, Event::Undo(Undo::Ignore(uid)));
                 }
             }
-            Kind::DeleteMachine => {
+            IncidentKind::DeleteMachine => {
                 if let Some(uid) = self.a_machine() {
                     self.delete_machine(&uid);
                 }
             }
-            Kind::DeleteNode => self.delete_a_node(),
-            Kind::Scale => self.scale(),
-            Kind::Rename => {
+            IncidentKind::DeleteNode => self.delete_a_node(),
+            IncidentKind::Scale => self.scale(),
+            IncidentKind::Rename => {
                 if let Some(node) = self.a_node() {
                     let lasts = self.chance.between(5 * MINUTE, 30 * MINUTE);
                     self.change_node(&node, |node| node.other_case = true);
                     self.later(lasts, Event::Undo(Undo::Rename(node)));
                 }
             }
-            Kind::Unseen => {
+            IncidentKind::Unseen => {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(MINUTE, 20 * MINUTE);
                     self.change_node(&node, |node| node.unseen = true);
                     self.later(lasts, Event::Undo(Undo::Unseen(node)));
                 }
             }
-            Kind::Pause => {
+            IncidentKind::Pause => {
                 let lasts = self.chance.between(MINUTE, HOUR);
                 self.ask_rollout(rollout::Signal::Pause);
                 self.later(lasts, Event::Undo(Undo::Pause));
             }
-            Kind::Hold => {
+            IncidentKind::Hold => {
                 let run = self.a_machine().and_then(|uid| machine_run(&uid).ok());
                 if let Some(run) = run {
                     let lasts = self.chance.between(MINUTE, HOUR);
@@ -160,7 +160,7 @@ impl World {
                     self.later(lasts, Event::Undo(Undo::Hold(run)));
                 }
             }
-            Kind::Recreate => {
+            IncidentKind::Recreate => {
                 let run = self.a_machine().and_then(|uid| machine_run(&uid).ok());
                 if let Some(run) = run {
                     self.ask(run, machine::Signal::Recreate);
@@ -268,7 +268,7 @@ impl World {
         self.resized(at);
     }
 
-    fn cut(&mut self, node: &str, cut: bool) {
+    pub(super) fn cut(&mut self, node: &str, cut: bool) {
         if let Some(found) = self.nodes.get_mut(node) {
             found.cut = cut;
             self.kubelet_changed(node);
@@ -284,13 +284,13 @@ impl World {
         }
     }
 
-    fn a_node(&mut self) -> Option<String> {
+    pub(super) fn a_node(&mut self) -> Option<String> {
         let at = self.chance.below(self.nodes.len() as u64);
         let at = usize::try_from(at).ok()?;
         self.nodes.keys().nth(at).cloned()
     }
 
-    fn a_machine(&mut self) -> Option<String> {
+    pub(super) fn a_machine(&mut self) -> Option<String> {
         let at = self.chance.below(self.machines.len() as u64);
         let at = usize::try_from(at).ok()?;
         self.machines.keys().nth(at).cloned()

@@ -30,6 +30,7 @@ type Done = Result<Outcome, Failure>;
 impl World {
     /// An order reaches a worker, who is done with it some time later.
     pub(super) fn order(&mut self, order: Box<Order>) {
+        self.judge_beside_wmco(&order);
         let (low, high) = match &order.body {
             Task::Converge { .. } => (MINUTE, 4 * MINUTE),
             Task::TearDown { .. } => (20 * SECOND, MINUTE),
@@ -440,6 +441,7 @@ impl World {
             why: why.into(),
             budgets: Vec::new(),
             until_off: false,
+            finalizers: Vec::new(),
         };
         Outcome::Evicted {
             evicted,

@@ -5,6 +5,7 @@
 use super::{
     engine::{Effect, Engine, Message, OURS},
     event::Event,
+    wmco::Wmco,
 };
 use dormer_fleet::{
     faults::splitmix,
@@ -111,6 +112,16 @@ pub(super) struct Shape {
     pub(super) sets: usize,
     pub(super) strategy: Strategy,
     pub(super) limit: u32,
+    pub(super) wmco: Beside,
+}
+
+/// Whether WMCO comes now and then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    Nothing,
+    Wmco,
+    /// It comes, and no run gets a fact about it.
+    UnseenWmco,
 }
 
 pub(super) struct World {
@@ -128,6 +139,7 @@ pub(super) struct World {
     pub(super) payloads: u64,
     /// Whether the pool was deleted.
     pub(super) pruned: bool,
+    pub(super) wmco: Wmco,
     dirty: BTreeSet<String>,
     owners_dirty: bool,
     published: BTreeMap<String, BTreeMap<ObjectRef, Fact>>,
@@ -171,6 +183,7 @@ impl World {
             settings,
             payloads: 1,
             pruned: false,
+            wmco: Wmco::new(shape.wmco == Beside::UnseenWmco),
             dirty: BTreeSet::new(),
             owners_dirty: true,
             published: BTreeMap::new(),
@@ -216,6 +229,7 @@ impl World {
             Event::Undo(undo) => self.undo(undo),
             Event::Payload => self.install(),
             Event::Attend => self.attend(),
+            Event::Wmco(step) => self.wmco_does(step),
         }
         self.publish();
     }
@@ -256,9 +270,9 @@ impl World {
         }
     }
 
-    // === what runs are told ===
+    // === facts that runs get ===
 
-    /// Something about this Machine, or its Node, is otherwise now.
+    /// Something about this Machine, or its Node, has changed.
     pub(super) fn touch(&mut self, uid: &str) {
         self.dirty.insert(uid.to_owned());
     }
@@ -273,9 +287,14 @@ impl World {
     fn published_settings(&self) -> PoolSettings {
         let held = "there is no pool".to_owned();
         let cure = "Create the pool".to_owned();
+        let neighbour = self.wmco.fact();
         match self.pruned {
-            false => self.settings.clone(),
+            false => PoolSettings {
+                neighbour,
+                ..self.settings.clone()
+            },
             true => PoolSettings {
+                neighbour,
                 desired: self.settings.desired.clone(),
                 absent: true,
                 paused: true,
@@ -379,6 +398,7 @@ impl World {
             ignored: machine.ignored,
             platform: "Azure".into(),
             token: machine.fence,
+            neighbour: self.wmco.fact(),
             ..MachineFact::default()
         };
         let fact = machine::Fact::Machine(fact);

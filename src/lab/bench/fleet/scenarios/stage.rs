@@ -3,7 +3,7 @@
 use crate::{
     bench::fleet::stage::{Ports, roles_of, start_roles},
     clock::PacedClock,
-    payload::payload,
+    payload::{payload, program},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine::{
@@ -12,7 +12,7 @@ use dormer_engine::{
     port::{History, HistoryReader},
 };
 use dormer_engine_core::Record;
-use dormer_fleet::{World, WorldConfig, api::kinds};
+use dormer_fleet::{World, WorldConfig, api::kinds, host::later_stand_in};
 use dormer_proto::{
     envelope,
     id::Incarnation,
@@ -20,8 +20,9 @@ use dormer_proto::{
     work,
 };
 use dormer_run::roles;
-use dormer_workers::catalog::Catalog;
+use dormer_workers::{catalog::Catalog, host::HostProgram, payload::Payload};
 use dormer_workflows::{Dormer, State};
+use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ const SCENARIO_MAX: Duration = Duration::from_secs(8 * 3_600);
 const SLOTS: usize = 256;
 
 /// Status of a machine's run.
-pub(super) struct MachineStatus {
+pub(super) struct ScenarioStatus {
     pub(super) uid: String,
     pub(super) state: &'static str,
     /// Text of its phase, its reason, and the condition that it waits for.
@@ -47,7 +48,7 @@ pub(super) struct MachineStatus {
     pub(super) holds: bool,
 }
 
-impl MachineStatus {
+impl ScenarioStatus {
     fn serves_other_than(&self, old: Option<&str>) -> bool {
         let current = self.version.is_some() && self.version == self.wanted;
         self.state == "Joined" && current && !self.holds && self.wanted.as_deref() != old
@@ -59,6 +60,8 @@ pub(super) struct Scenario {
     world: World,
     ports: Arc<Ports>,
     catalog: Catalog,
+    /// Payload by its number.
+    payload: fn(usize) -> Payload,
     faults: usize,
     start: Instant,
     /// Desired version before the upgrade.
@@ -93,6 +96,11 @@ impl Scenario {
 
     /// Starts a world from its configuration, and dormer in it.
     pub(super) async fn start_in(config: WorldConfig) -> Self {
+        Self::start_with(config, payload).await
+    }
+
+    /// The same with these payloads.
+    pub(super) async fn start_with(config: WorldConfig, payload: fn(usize) -> Payload) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let faults = config.faults.len();
         let world = World::start(config).await.expect("a world");
@@ -107,6 +115,7 @@ impl Scenario {
             world,
             ports,
             catalog,
+            payload,
             faults,
             start,
             old: None,
@@ -118,14 +127,14 @@ impl Scenario {
     /// Installs a newer payload.
     pub(super) async fn upgrade(&mut self) {
         self.old = self.statuses().await.pop().and_then(|one| one.wanted);
-        self.catalog.add(payload(1));
+        self.catalog.add((self.payload)(1));
     }
 
     /// Waits until the condition holds.
     pub(super) async fn until(
         &mut self,
         what: &str,
-        holds: impl Fn(&Self, &[MachineStatus]) -> bool,
+        holds: impl Fn(&Self, &[ScenarioStatus]) -> bool,
     ) {
         let mut ticks = tokio::time::interval(POLL_EVERY);
         loop {
@@ -150,13 +159,36 @@ impl Scenario {
         }
     }
 
+    /// Waits until exactly `machines` machines serve the desired version.
+    pub(super) async fn until_all_serve(&mut self, what: &str, machines: usize) {
+        self.until(what, |scenario, statuses| {
+            scenario.all_serve(statuses, machines)
+        })
+        .await;
+    }
+
+    /// Sets up a BYOH host, and makes the WindowsHost for it.
+    pub(super) async fn own_host(&self, name: &str) {
+        let address = self.world.own_host(name).await.expect("a host");
+        let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+            "metadata": {"name": name, "namespace": "dormer"},
+            "spec": {"address": address, "user": "Administrator", "labels": {"team": "blue"}}});
+        self.create(host).expect("a WindowsHost");
+    }
+
+    /// The host behind the Machine or WindowsHost of this name.
+    pub(super) fn host_of(&self, name: &str) -> Arc<dormer_fleet::host::Host> {
+        let mut hosts = self.hosts().into_iter();
+        hosts.find(|host| host.name() == name).expect(name)
+    }
+
     /// Whether the runs' statuses have not changed for `minutes` minutes.
     pub(super) fn unchanged_for(&self, minutes: u64) -> bool {
         self.same.1.elapsed() > Duration::from_secs(60 * minutes)
     }
 
     /// Statuses of the machines that are not gone.
-    pub(super) async fn statuses(&self) -> Vec<MachineStatus> {
+    pub(super) async fn statuses(&self) -> Vec<ScenarioStatus> {
         let heads = self
             .ports
             .store
@@ -176,7 +208,7 @@ impl Scenario {
             }
         });
         statuses
-            .map(|view| MachineStatus {
+            .map(|view| ScenarioStatus {
                 uid: view.uid,
                 state: view.phase.state().id(),
                 version: view.version,
@@ -197,7 +229,7 @@ impl Scenario {
     }
 
     /// Whether exactly `machines` machines serve the desired version on Ready and schedulable Nodes.
-    pub(super) fn all_serve(&self, statuses: &[MachineStatus], machines: usize) -> bool {
+    pub(super) fn all_serve(&self, statuses: &[ScenarioStatus], machines: usize) -> bool {
         statuses.len() == machines
             && statuses
                 .iter()
@@ -206,7 +238,7 @@ impl Scenario {
     }
 
     /// Whether all but so many machines serve, with the version that is wanted now.
-    pub(super) fn all_but_serve(&self, statuses: &[MachineStatus], others: usize) -> bool {
+    pub(super) fn all_but_serve(&self, statuses: &[ScenarioStatus], others: usize) -> bool {
         let serving = statuses
             .iter()
             .filter(|one| one.serves_other_than(self.old.as_deref()));
@@ -252,7 +284,20 @@ impl Scenario {
 
     /// Starts all of dormer again.
     pub(super) fn install_again(&mut self) {
-        let running = roles_of(&self.world, &self.ports, &self.catalog, SLOTS);
+        self.install(program().expect("a program"));
+    }
+
+    /// Replaces all of dormer by a later build, which has another program for hosts. Returns the program's file name.
+    pub(super) fn update(&mut self) -> String {
+        let program = HostProgram::of(later_stand_in()).expect("a program");
+        let file = format!("dormer-host-{}.exe", &program.sha256()[..16]);
+        self.uninstall();
+        self.install(Arc::new(program));
+        file
+    }
+
+    fn install(&mut self, program: Arc<HostProgram>) {
+        let running = roles_of(&self.world, &self.ports, &self.catalog, SLOTS, program);
         self._running = Some(running.expect("roles"));
     }
 

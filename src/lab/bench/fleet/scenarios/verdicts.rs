@@ -396,6 +396,19 @@ fn each_fault_has_a_verdict() {
             Verdict::Command(_) | Verdict::Outside(_) => End::Person,
         };
         assert_eq!(fault.end(), end, "{}", row.faults);
+        let by_command = match row.verdict {
+            Verdict::Command(verb) if fault.end() == End::Person => Some(verb),
+            Verdict::Outside(Outside::CompareHostKey) => Some("trust-host-key"),
+            _ => None,
+        };
+        let command = fault
+            .command()
+            .map(|it| it.split(' ').nth(1).unwrap_or_default());
+        assert_eq!(
+            command, by_command,
+            "{}: what --list-faults promises",
+            row.faults
+        );
         let of_scenario = fault.owner() == Owner::Scenario;
         assert_eq!(of_scenario, row.during == During::Killed, "{}", row.faults);
     }

@@ -1,6 +1,6 @@
 //! Losses in Windows' network while a node serves or is configured, and their repair.
 
-use super::{Scenario, both_serve, ends, one_reports, stage};
+use super::{Scenario, both_serve, ends, one_reports, stage, stage::ScenarioStatus};
 use dormer_fleet::{api::kinds, host::Host};
 
 /// Route that cloud platforms' nodes need.
@@ -75,19 +75,18 @@ fn what_dies_with_its_command_is_nothing_that_a_node_needs() {
     ends(&["children-die@*"], "both serve", both_serve);
 }
 
+/// A machine reports its clock, and the other one's Node is the only one that Windows has.
+fn joins_nothing(scenario: &Scenario, statuses: &[ScenarioStatus], off: &str) -> bool {
+    let nodes = scenario.all(&kinds::NODE).len();
+    one_reports(scenario, statuses, &["ClockSkew", off, "5m is the limit"]) && nodes == 1
+}
+
 #[test]
 fn a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing() {
-    ends(
-        &["clock-skew"],
-        "its machine has failed",
-        |scenario, statuses| {
-            // The other one's Node is the only one that Windows has.
-            let nodes = scenario.all(&kinds::NODE).len();
-            one_reports(
-                scenario,
-                statuses,
-                &["ClockSkew", "its clock is 10m behind", "5m is the limit"],
-            ) && nodes == 1
-        },
-    );
+    ends(&["clock-skew"], "it is behind", |scenario, statuses| {
+        joins_nothing(scenario, statuses, "its clock is 10m behind")
+    });
+    ends(&["clock-forward"], "it is ahead", |scenario, statuses| {
+        joins_nothing(scenario, statuses, "its clock is 10m ahead")
+    });
 }

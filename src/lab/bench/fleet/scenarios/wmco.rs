@@ -1,6 +1,6 @@
 //! Another operator for the same hosts: while it runs, dormer leaves all of them alone and reports the reason.
 
-use super::stage::{self, MachineStatus, Scenario};
+use super::stage::{self, Scenario, ScenarioStatus};
 use dormer_fleet::{
     api::{Key, Meta, kinds},
     wmco::{
@@ -15,7 +15,7 @@ const NAMED: &str = "the Windows Machine Config Operator runs (Pod openshift-win
                      machine-config-operator-";
 
 /// Whether so many machines are left alone, with the operator as the reason.
-fn left_alone(statuses: &[MachineStatus], machines: usize) -> bool {
+fn left_alone(statuses: &[ScenarioStatus], machines: usize) -> bool {
     statuses.len() == machines && statuses.iter().all(|one| one.words.contains(NAMED))
 }
 

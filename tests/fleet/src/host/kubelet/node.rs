@@ -46,7 +46,10 @@ impl Host {
         if id.starts_with("azure://") && self.strike(Fault::ProviderIdCase) {
             id = in_another_case(&id);
         }
-        let mut spec = json!({ "providerID": id });
+        let mut spec = json!({});
+        if !id.is_empty() {
+            spec["providerID"] = json!(id);
+        }
         if settings.taints.is_array() {
             spec["taints"] = settings.taints.clone();
         }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormer_host::ops::{
-    Answer, Bytes, Content, Digest, Entry, Look, Operation, Outcome, Rights, Source, Space,
+    ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Bytes, Content, Digest, Entry, FileRead, Look,
+    Operation, Outcome, Rights, Source, Space,
 };
 use tokio::time::Instant;
 
-use super::{Answered, Process, refused};
+use super::{Answered, ProgramProcess, refused};
 use crate::faults::Fault;
 use crate::host::body::{Body, unpack};
 use crate::host::computer::Host;
@@ -20,40 +21,30 @@ const HASH_BYTES_PER_S: f64 = 400_000_000.0;
 /// How long a file is held against a program's replacement ([`Fault::ExeLocked`]).
 const LOCKED: Duration = Duration::from_secs(45);
 
-pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answered {
+pub(super) async fn answer(process: &mut ProgramProcess, operation: Operation) -> Answered {
     use Operation as O;
     let host = Arc::clone(&process.host);
     Ok(match operation {
         O::FileInformation(ask) => stat(&host, &ask.path).map(Answer::FileInformation),
         O::FileSecurity(ask) => on(&host, &ask.path, |disk, path| {
-            disk.stat(path).map_err(number)?;
+            object_at(disk, path)?;
             Ok(Answer::FileSecurity(disk.security(path)))
         }),
+        O::FileRights(ask) if ask.rights == Rights::Inherited => refused(87),
         O::FileRights(ask) => on(&host, &ask.path, |disk, path| {
-            disk.stat(path).map_err(number)?;
+            object_at(disk, path)?;
             disk.give(path, ask.rights);
             Ok(Answer::FileRights(()))
         }),
         O::FileDigest(ask) => digest(&host, &ask.path).await,
         O::FileRead(ask) => on(&host, &ask.path, |disk, path| {
-            let body = disk.read(path).map_err(number)?;
-            let most = usize::try_from(ask.most)
-                .unwrap_or(usize::MAX)
-                .min(body.head.len());
-            let part = if ask.end {
-                body.head.slice(body.head.len() - most..)
-            } else {
-                body.head.slice(..most)
-            };
-            Ok(Answer::FileRead(Content {
-                bytes: Bytes(part.to_vec()),
-                size: body.size,
-            }))
+            content(disk, path, &ask).map(Answer::FileRead)
         }),
         O::FileWriteNew(ask) => write_new(&host, &ask.path, ask.source, ask.rights).await,
         O::FileRename(ask) => rename(&host, &ask.from, &ask.to, ask.replace),
         O::FileDelete(ask) => on(&host, &ask.path, |disk, path| {
-            // 5: a program that runs; 32: another process has it open.
+            object_at(disk, path)?;
+            // 5: a program that runs, or a read-only file; 32: another process has it open.
             match disk.remove(path) {
                 Ok(()) => Ok(Answer::FileDelete(())),
                 Err(error) => refused(number_of(error)),
@@ -64,14 +55,18 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
                 return Ok(refused(32));
             }
             on(&host, &ask.path, |disk, path| {
-                disk.stat(path).map_err(number)?;
+                object_at(disk, path)?;
                 if disk.is_open(path) {
                     return refused(32);
                 }
                 Ok(Answer::FileProbe(()))
             })
         }
-        O::FileAttributes(ask) => stat(&host, &ask.path).map(|_| Answer::FileAttributes(())),
+        O::FileAttributes(ask) => on(&host, &ask.path, |disk, path| {
+            object_at(disk, path)?;
+            disk.set_read_only(path, ask.attributes & ATTRIBUTE_READ_ONLY != 0);
+            Ok(Answer::FileAttributes(()))
+        }),
         // No program of this host has a version in its resources: 1812 (sdk-api, GetFileVersionInfoW).
         O::FileVersion(ask) => stat(&host, &ask.path).and_then(|_| refused(1812)),
         O::DirectoryCreate(ask) => on(&host, &ask.path, |disk, path| {
@@ -83,18 +78,11 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             disk.give(path, ask.rights);
             Ok(Answer::DirectoryCreate(()))
         }),
-        O::DirectoryList(ask) => on(&host, &ask.path, |disk, path| {
-            if !disk.stat(path).map_err(number)?.directory {
+        O::DirectoryList(ask) => on(&host, &ask.path, list),
+        O::DirectoryRemove(ask) => on(&host, &ask.path, |disk, path| {
+            if !object_at(disk, path)?.folder {
                 return refused(267);
             }
-            let all = disk.list(path).into_iter();
-            let entry = |(name, stat)| Entry {
-                name,
-                stat: stat_of(stat),
-            };
-            Ok(Answer::DirectoryList(all.map(entry).collect()))
-        }),
-        O::DirectoryRemove(ask) => on(&host, &ask.path, |disk, path| {
             disk.remove_folder(path).map_err(number)?;
             Ok(Answer::DirectoryRemove(()))
         }),
@@ -109,7 +97,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
                 total: state.disk.capacity(),
             }))
         }
-        O::LockTake(_) => take_lock(process).await,
+        O::LockTake(ask) => take_lock(process, &ask.path).await,
         O::LockRelease(_) => {
             let mut state = host.state();
             if state.mutex == Some(process.pid) {
@@ -122,7 +110,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
 }
 
 /// The lock is one for all calls: a host does one thing at a time.
-async fn take_lock(process: &mut Process) -> Outcome {
+async fn take_lock(process: &mut ProgramProcess, path: &str) -> Outcome {
     {
         let mut state = process.host.state();
         match state.mutex {
@@ -136,6 +124,12 @@ async fn take_lock(process: &mut Process) -> Outcome {
     if std::mem::take(&mut process.long) {
         process.host.sleep(Host::goes_on()).await;
     }
+    on(&process.host, path, |disk, path| {
+        if disk.exists(path) {
+            return Ok(());
+        }
+        disk.write(path, Body::of(b""), false).map_err(number)
+    })?;
     Ok(Answer::LockTake(()))
 }
 
@@ -153,17 +147,64 @@ fn on<T>(
     work(&mut state.disk, &path)
 }
 
-fn stat(host: &Host, path: &str) -> Result<Look, dormer_host::ops::WinError> {
-    on(host, path, |disk, path| {
-        disk.stat(path).map(stat_of).map_err(number)
+fn content(
+    disk: &Disk,
+    path: &WinPath,
+    ask: &FileRead,
+) -> Result<Content, dormer_host::ops::WinError> {
+    object_at(disk, path)?;
+    let body = disk.read(path).map_err(number)?;
+    let most = usize::try_from(ask.most)
+        .unwrap_or(usize::MAX)
+        .min(body.head.len());
+    let part = if ask.end {
+        body.head.slice(body.head.len() - most..)
+    } else {
+        body.head.slice(..most)
+    };
+    Ok(Content {
+        bytes: Bytes(part.to_vec()),
+        size: body.size,
     })
+}
+
+fn list(disk: &mut Disk, path: &WinPath) -> Outcome {
+    match disk.stat(path) {
+        Ok(stat) if stat.directory => {}
+        Ok(_) => return refused(267),
+        // The pattern's folder is missing (sdk-api, FindFirstFileExW).
+        Err(_) => return refused(3),
+    }
+    let entry = |(name, stat)| Entry {
+        name,
+        stat: stat_of(stat),
+    };
+    let all = disk.list(path).into_iter();
+    Ok(Answer::DirectoryList(all.map(entry).collect()))
+}
+
+fn stat(host: &Host, path: &str) -> Result<Look, dormer_host::ops::WinError> {
+    on(host, path, |disk, path| object_at(disk, path))
+}
+
+/// The object at a path. 2: it is not there; 3: its folder is not there (win32, system error codes).
+fn object_at(disk: &Disk, path: &WinPath) -> Result<Look, dormer_host::ops::WinError> {
+    let above = path.parent().is_none_or(|above| disk.exists(&above));
+    match disk.stat(path) {
+        Err(DiskError::NotFound) if !above => refused(3),
+        found => found.map(stat_of).map_err(number),
+    }
 }
 
 fn stat_of(stat: Stat) -> Look {
     Look {
         folder: stat.directory,
         size: stat.size,
-        attributes: if stat.directory { 0x10 } else { 0x80 },
+        attributes: match (stat.directory, stat.read_only) {
+            (true, _) => 0x10,
+            (false, true) => ATTRIBUTE_READ_ONLY,
+            (false, false) => ATTRIBUTE_NORMAL,
+        },
         tag: 0,
         modified_ms: i64::from(stat.modified_s) * 1_000,
     }

@@ -11,9 +11,10 @@ use dormer_profile::item::Protocol;
 use serde_json::{Value, json};
 
 use super::refused;
+use super::services::has_containers;
 use crate::host::computer::Host;
 use crate::host::services::Role;
-use crate::host::state::State;
+use crate::host::state::HostState;
 
 /// Index of the host's one card.
 const CARD: u32 = 6;
@@ -24,7 +25,7 @@ pub(super) async fn answer(host: &Arc<Host>, operation: Operation) -> Outcome {
     use Operation as O;
     match operation {
         O::HnsCall(ask) => hns(host, &ask).await.map(Answer::HnsCall),
-        O::InterfaceList(_) => Ok(Answer::InterfaceList(vec![card(host)])),
+        O::InterfaceList(_) => Ok(Answer::InterfaceList(vec![card(host), loopback()])),
         O::RouteList(_) => {
             let gateway = gateway(host);
             let state = host.state();
@@ -115,7 +116,7 @@ pub(super) async fn answer(host: &Arc<Host>, operation: Operation) -> Outcome {
 }
 
 /// The state behind containerd's pipe. Without a containerd there is no pipe of that name (sdk-api, `CreateFileW`: 2).
-fn pipe(host: &Host) -> Result<MutexGuard<'_, State>, WinError> {
+fn pipe(host: &Host) -> Result<MutexGuard<'_, HostState>, WinError> {
     let state = host.state();
     let serves = |entry: &crate::host::scm::Entry| {
         Role::of(&entry.config.command) == Role::Containerd && entry.pid.is_some()
@@ -128,7 +129,7 @@ fn pipe(host: &Host) -> Result<MutexGuard<'_, State>, WinError> {
 }
 
 /// Digest of the image in an archive on the disk, read by the program's own code.
-fn archived(state: &State, path: &str, name: &str) -> Result<String, WinError> {
+fn archived(state: &HostState, path: &str, name: &str) -> Result<String, WinError> {
     let body = state
         .disk
         .read_text_path(path)
@@ -162,9 +163,31 @@ fn card(host: &Host) -> Interface {
     }
 }
 
+fn loopback() -> Interface {
+    Interface {
+        index: 1,
+        luid: 24 << 48,
+        name: "Loopback Pseudo-Interface 1".into(),
+        up: true,
+        loopback: true,
+        mac: String::new(),
+        metric: 75,
+        addresses: vec![InterfaceAddress {
+            ipv4: "127.0.0.1".into(),
+            prefix_length: 8,
+            preferred: true,
+        }],
+        gateways: Vec::new(),
+    }
+}
+
 /// What a health address answers. A kubelet that does not serve dies in the end, by the failure actions of its service, and
 /// is stopped for the next attempt to start.
 async fn http(host: &Arc<Host>, url: &str) -> Outcome {
+    // The host itself is asked, and without TLS.
+    if !url.starts_with("http://127.0.0.1") {
+        return refused(87);
+    }
     if host.healthy(url) {
         return Ok(Answer::HttpGet(200));
     }
@@ -189,7 +212,7 @@ async fn http(host: &Arc<Host>, url: &str) -> Outcome {
     refused(10_061)
 }
 
-fn rule(state: &State, name: &str) -> Option<FirewallRule> {
+fn rule(state: &HostState, name: &str) -> Option<FirewallRule> {
     let (name, (protocol, port)) = state
         .firewall
         .iter()
@@ -229,6 +252,10 @@ fn set_rule(host: &Host, rule: &FirewallRule) -> Result<(), WinError> {
 
 /// `HNSCall`: the HRESULT first, then JSON (docs/field-notes.md, Features, HNS, firewall, Defender).
 async fn hns(host: &Arc<Host>, call: &HnsCall) -> Result<String, WinError> {
+    // There is no vmcompute.dll.
+    if !has_containers(&host.state().features) {
+        return refused(126);
+    }
     let body: Value = serde_json::from_str(&call.body).unwrap_or(Value::Null);
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
     let parts: Vec<&str> = call.path.trim_matches('/').split('/').collect();
@@ -328,7 +355,8 @@ async fn make_network(
     if subnet.is_empty() {
         return refused(0x803b_000a);
     }
-    if host.state().hns.networks.contains_key(name) {
+    let taken = |there: &String| there.eq_ignore_ascii_case(name);
+    if host.state().hns.networks.keys().any(taken) {
         return refused(0x803b_0010);
     }
     host.state()
@@ -339,7 +367,7 @@ async fn make_network(
     Ok(json!({ "ID": network_id(name), "Name": name }))
 }
 
-fn make_endpoint(state: &mut State, name: &str, network: &str) -> Result<Value, WinError> {
+fn make_endpoint(state: &mut HostState, name: &str, network: &str) -> Result<Value, WinError> {
     let Some(home) = named(state.hns.networks.keys(), network, network_id) else {
         return refused(0x803b_0001);
     };

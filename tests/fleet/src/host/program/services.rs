@@ -11,10 +11,10 @@ use dormer_profile::answer::FeatureState;
 use dormer_profile::item::{FailureActions, Service, StartType};
 use tokio::time::Instant;
 
-use super::{Answered, Process, refused};
+use super::{Answered, ProgramProcess, refused};
 use crate::faults::Fault;
 use crate::host::computer::Host;
-use crate::host::scm::{Entry, ScmError, ServiceState, executables};
+use crate::host::scm::{ScmError, ServiceState, executables};
 use crate::host::services::Role;
 
 /// How long [`Fault::MarkedForDeletion`] lasts.
@@ -22,7 +22,7 @@ const MARKED: Duration = Duration::from_secs(60);
 /// Process ids of what lingers begin here: above those of services and commands.
 const LINGERING_PIDS: u32 = 1 << 24;
 
-pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answered {
+pub(super) async fn answer(process: &mut ProgramProcess, operation: Operation) -> Answered {
     use Operation as O;
     let host = Arc::clone(&process.host);
     Ok(match operation {
@@ -41,10 +41,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
         O::ServiceCreate(ask) => create(&host, &ask.name, ask.settings).await,
         O::ServiceChange(ask) => {
             host.pause(20, 80).await;
-            change(&host, &ask.name, |config| {
-                apply_settings(config, ask.settings)
-            })
-            .map(Answer::ServiceChange)
+            configure(&host, &ask.name, ask.settings).map(Answer::ServiceChange)
         }
         O::ServiceDescribe(ask) => change(&host, &ask.name, |config| {
             config.description = ask.description;
@@ -70,6 +67,8 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             Err(error) => refused(error.code()),
         },
         O::ProcessList(_) => Ok(Answer::ProcessList(processes(&host))),
+        // Windows' own.
+        O::ProcessHold(ask) if ask.pid == 4 => refused(5),
         O::ProcessHold(ask) => match processes(&host).iter().find(|it| it.pid == ask.pid) {
             Some(found) => {
                 let created = found.created;
@@ -88,6 +87,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             let there = processes(&host).iter().any(|it| is(it, ask.process));
             Ok(Answer::ProcessEnded(!there))
         }
+        O::ProcessEnd(ask) if !process.held.contains(&ask.process) => refused(6),
         O::ProcessEnd(ask) => end(&host, ask.process).await,
         O::ProcessRelease(ask) => {
             process.held.retain(|held| *held != ask.process);
@@ -116,13 +116,14 @@ const fn start_of(start: StartType) -> Start {
 
 fn read(host: &Host, name: &str) -> Outcome {
     let state = host.state();
-    let Some(Entry { config, .. }) = state.scm.get(name) else {
+    let Some(entry) = state.scm.get(name) else {
         return refused(1060);
     };
+    let config = &entry.config;
     Ok(Answer::ServiceRead(ServiceConfig {
         kind: 0x10,
         start: start_of(config.start),
-        error_control: 1,
+        error_control: entry.error_control,
         command: config.command.clone(),
         display: if config.display.is_empty() {
             config.name.clone()
@@ -143,19 +144,19 @@ fn read(host: &Host, name: &str) -> Outcome {
 }
 
 fn status(host: &Host, name: &str) -> Outcome {
-    let (state, pid) = {
+    let (state, pid, exit) = {
         let state = host.state();
         match state.scm.get(name) {
-            Some(entry) => (state_of(entry.state), entry.pid.unwrap_or(0)),
+            Some(entry) => (state_of(entry.state), entry.pid.unwrap_or(0), entry.exit),
             // Windows' own services, as far as the program looks at them.
             None if name.eq_ignore_ascii_case("hns") && has_containers(&state.features) => {
-                (State::Running, state.hns.pid)
+                (State::Running, state.hns.pid, 0)
             }
             None if name.eq_ignore_ascii_case("WinDefend") && host.image.defender => {
-                (State::Running, 1_234)
+                (State::Running, 1_234, 0)
             }
             None if name.eq_ignore_ascii_case("docker") && host.image.docker => {
-                (State::Running, 2_345)
+                (State::Running, 2_345, 0)
             }
             None => return refused(1060),
         }
@@ -163,7 +164,7 @@ fn status(host: &Host, name: &str) -> Outcome {
     Ok(Answer::ServiceStatusRead(ServiceStatus {
         state,
         accepts: u32::from(state == State::Running),
-        exit: 0,
+        exit,
         service_exit: 0,
         checkpoint: 0,
         wait_hint_ms: 2_000,
@@ -171,18 +172,33 @@ fn status(host: &Host, name: &str) -> Outcome {
     }))
 }
 
-fn has_containers(features: &std::collections::BTreeMap<String, FeatureState>) -> bool {
+pub(super) fn has_containers(features: &std::collections::BTreeMap<String, FeatureState>) -> bool {
     features.get("Containers") == Some(&FeatureState::Enabled)
 }
 
 fn change(host: &Host, name: &str, work: impl FnOnce(&mut Service)) -> Result<(), WinError> {
     match host.state().scm.get_mut(name) {
+        Some(entry) if entry.marked => refused(1072),
         Some(entry) => {
             work(&mut entry.config);
             Ok(())
         }
         None => refused(1060),
     }
+}
+
+fn configure(host: &Host, name: &str, settings: ServiceSettings) -> Result<(), WinError> {
+    if let Some(display) = &settings.display
+        && host.state().scm.is_shown(display, name)
+    {
+        return refused(1078);
+    }
+    let error_control = settings.error_control;
+    change(host, name, |config| apply_settings(config, settings))?;
+    if let (Some(number), Some(entry)) = (error_control, host.state().scm.get_mut(name)) {
+        entry.error_control = number;
+    }
+    Ok(())
 }
 
 fn apply_settings(config: &mut Service, settings: ServiceSettings) {
@@ -213,6 +229,18 @@ fn apply_settings(config: &mut Service, settings: ServiceSettings) {
 
 async fn create(host: &Arc<Host>, name: &str, settings: ServiceSettings) -> Outcome {
     host.pause(100, 400).await;
+    if name.is_empty() || name.contains(['/', '\\']) {
+        return refused(123);
+    }
+    if settings.command.is_none() {
+        return refused(87);
+    }
+    let there = host.state().scm.get(name).is_some();
+    let display = settings.display.as_deref().unwrap_or(name);
+    if !there && host.state().scm.is_shown(display, name) {
+        return refused(1078);
+    }
+    let error_control = settings.error_control.unwrap_or(1);
     let mut config = Service {
         name: name.to_owned(),
         display: name.to_owned(),
@@ -241,6 +269,11 @@ async fn create(host: &Arc<Host>, name: &str, settings: ServiceSettings) -> Outc
         host.state().scm.mark_for_deletion(name, until);
     }
     let made = host.state().scm.create(config, Instant::now());
+    if made.is_ok()
+        && let Some(entry) = host.state().scm.get_mut(name)
+    {
+        entry.error_control = error_control;
+    }
     match made {
         Ok(()) => Ok(Answer::ServiceCreate(())),
         Err(error) => refused(error.code()),

@@ -8,9 +8,9 @@ use dormer_host::ops::{
 };
 use dormer_profile::answer::FeatureState;
 
-use super::{Answered, Process, refused};
+use super::{Answered, ProgramProcess, refused};
 use crate::host::computer::Host;
-use crate::host::state::State;
+use crate::host::state::HostState;
 
 /// How long Windows takes to install a feature, in milliseconds (docs/field-notes.md, Services and features).
 const FEATURE_INSTALL_MS: (u64, u64) = (60_000, 300_000);
@@ -24,7 +24,7 @@ const ENVIRONMENT: &str = r"system\currentcontrolset\control\session manager\env
 const SERVICING: &str =
     r"software\microsoft\windows\currentversion\component based servicing\rebootpending";
 
-pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answered {
+pub(super) async fn answer(process: &mut ProgramProcess, operation: Operation) -> Answered {
     use Operation as O;
     let host = Arc::clone(&process.host);
     Ok(match operation {
@@ -201,7 +201,7 @@ fn write(host: &Host, key: &str, name: &str, value: Option<Value>) -> bool {
     }
 }
 
-fn list(state: &State, key: &str) -> Outcome {
+fn list(state: &HostState, key: &str) -> Outcome {
     let pending = state
         .features
         .values()
@@ -209,12 +209,21 @@ fn list(state: &State, key: &str) -> Outcome {
     if key == SERVICING && pending {
         return Ok(Answer::RegistryList(RegistryNames::default()));
     }
+    let below = |other: &String| {
+        let rest = other.strip_prefix(key)?.strip_prefix('\\')?;
+        Some(rest.split('\\').next()?.to_owned())
+    };
+    let mut keys: Vec<String> = state.registry.keys().filter_map(below).collect();
+    keys.dedup();
     match state.registry.get(key) {
-        Some(values) => Ok(Answer::RegistryList(RegistryNames {
-            keys: Vec::new(),
-            values: values.keys().cloned().collect(),
+        None if keys.is_empty() => refused(2),
+        values => Ok(Answer::RegistryList(RegistryNames {
+            keys,
+            values: values
+                .into_iter()
+                .flat_map(|it| it.keys().cloned())
+                .collect(),
         })),
-        None => refused(2),
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use russh_sftp::protocol::{Attrs, File, FileAttributes, Name, Packet, StatusCode, Version};
 
 use crate::host::disk::Stat;
-use crate::host::profile::Release;
+use crate::host::profile::ServerRelease;
 
 /// VERSION with the extensions that this release of sshd has.
-pub(super) fn version(release: Release) -> Packet {
+pub(super) fn version(release: ServerRelease) -> Packet {
     let mut extensions: HashMap<String, String> = [
         ("posix-rename@openssh.com", "1"),
         ("statvfs@openssh.com", "2"),

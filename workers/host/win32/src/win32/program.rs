@@ -39,7 +39,7 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 const FAILED: u8 = 1;
 
 /// One call, its document on standard input, its answer on standard output. An operation that lasts longer than it may
-/// ends the whole process, so that nothing of it goes on under a later fence.
+/// ends the whole process, so that no part of it runs under a later fence.
 pub fn serve(call: Call) -> ExitCode {
     let output = Output::new(std::io::stdout());
     report_panics(call.clone(), output.clone());
@@ -67,7 +67,7 @@ fn report_panics(call: Call, output: Output<Stdout>) {
     }));
 }
 
-/// Says every few seconds what goes on, and ends the process at an operation's limit.
+/// Reports the present step every few seconds, and ends the process at an operation's limit.
 fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
     let (mut number, mut step) = watch.now();
     let mut began = Instant::now();

@@ -44,7 +44,7 @@ pub(super) const VERBS: &[&str] = &[
 /// Commands of `dormer` that call a running dormer.
 #[derive(Debug, Parser)]
 #[command(name = "dormer")]
-struct Line {
+struct CommandLine {
     #[command(subcommand)]
     ask: ApiCommand,
 }
@@ -85,7 +85,7 @@ impl Person {
         let server = server.iter().filter(|_| !named);
         let asks = |action: &&Action| action.danger.is_some() && argv.get(1) == Some(&action.name);
         let yes = ACTIONS.iter().find(asks).map(|_| &"--yes");
-        let line = Line::try_parse_from(argv.iter().chain(server).chain(yes));
+        let line = CommandLine::try_parse_from(argv.iter().chain(server).chain(yes));
         let line = line.map_err(|why| format!("{argv:?}: {why}"))?;
         tokio::time::resume();
         let answer = dormer_client::answer(line.ask).await;
@@ -148,7 +148,8 @@ async fn kubectl(world: &World, words: &[&str]) -> Result<(), String> {
         match *word {
             "-n" => namespace = words.next().ok_or("-n what?")?,
             "-o" => drop(words.next()),
-            "-A" => {}
+            "-A" | "--show-managed-fields" => {}
+            "--field-selector" => drop(words.next()),
             word => rest.push(word),
         }
     }

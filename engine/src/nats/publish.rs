@@ -7,8 +7,9 @@ use super::connect::ANSWER_MAX;
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, PublishErrorKind, StatusCode, Subscriber};
 use bytes::Bytes;
+use dormer_proto::lock::Locked as _;
 use futures::StreamExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::{sync::Notify, task::JoinHandle};
 
 /// Most messages in flight per caller.
@@ -65,8 +66,8 @@ pub(super) struct Outgoing {
     pub(super) body: Bytes,
 }
 
-/// Outgoing messages of the connection.
-pub(super) struct Post {
+/// Publisher into streams, over one connection.
+pub(super) struct Publisher {
     client: Client,
     /// Prefix of reply subjects; the token follows.
     inbox: String,
@@ -97,13 +98,13 @@ struct Answers {
     missing: usize,
 }
 
-impl Drop for Post {
+impl Drop for Publisher {
     fn drop(&mut self) {
         self.reading.abort();
     }
 }
 
-impl Post {
+impl Publisher {
     /// Subscribes to answers. `no_stream` is notified when no stream accepts a message.
     pub(super) async fn open(
         client: Client,
@@ -234,7 +235,7 @@ impl Drop for PendingAnswer<'_> {
 impl ReplyTable {
     fn lock(&self) -> MutexGuard<'_, ReplySlots> {
         // A panic elsewhere cannot have left a half-done operation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -274,7 +275,7 @@ impl ReplySlots {
 
 impl Round {
     fn lock(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.locked()
     }
 
     fn answered(&self, at: usize, result: Result<u64, Fault>) {

@@ -1,9 +1,9 @@
 //! Messages whose record is refused for good: halved until they fit. One that does not fit alone is dead-lettered, and
-//! its run goes on. A run that no small message can move on is quarantined.
+//! its run continues. A run that no small message can move on is quarantined.
 
 use super::{
     Shard,
-    decide::Plan,
+    decide::TurnPlan,
     fault::Fault,
     intake::Received,
     store::{RefusedMessages, UnstoredMessages},
@@ -28,7 +28,7 @@ use std::{
 const BLAMED_DIVISOR: usize = 4;
 /// Size in bytes below which a message is never to blame.
 const BLAMED_BYTES_MIN: usize = 64 << 10;
-/// Most remembered messages. A full set is cleared; a repeat may then be dead-lettered once more.
+/// Most remembered messages. A full set is cleared; a repeat may then be dead-lettered again.
 const REMEMBERED_MAX: usize = 1_000;
 /// Most times in one turn that a run is decided again because another engine was faster.
 const CONFLICTS_MAX: usize = 2;
@@ -61,7 +61,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     /// which another engine was faster are decided again on what it stored.
     pub(super) async fn store_or_split(
         &mut self,
-        plans: Vec<Plan<W, E::StateBefore>>,
+        plans: Vec<TurnPlan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> Result<(), StoreError> {
         let mut work = Work::new();
@@ -95,7 +95,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             if *tried > CONFLICTS_MAX {
                 acks.extend(messages.iter().map(|it| (it.token, Ack::Again(0))));
             } else {
-                work.push((run, messages.into_iter().map(Received::renewed).collect()));
+                work.push((
+                    run,
+                    messages.into_iter().map(Received::decoded_again).collect(),
+                ));
             }
         }
         self.divide(undone.refused, work, acks).await;
@@ -142,7 +145,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             why,
         } in refused
         {
-            let mut first: Vec<_> = messages.into_iter().map(Received::renewed).collect();
+            let mut first: Vec<_> = messages.into_iter().map(Received::decoded_again).collect();
             if first.len() > 1 {
                 let second = first.split_off(first.len() / 2);
                 work.push((run.clone(), second));
