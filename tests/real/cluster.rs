@@ -63,32 +63,28 @@ pub(crate) fn with_kubelets() -> Result<&'static ControlPlane, Skipped> {
     KUBELETS.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
-/// As [`with_kubelets`], for a test that takes dormer out of the whole cluster.
-pub(crate) fn lone_plane() -> Result<&'static ControlPlane, Skipped> {
-    static LONE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
-    LONE.get_or_init(start).as_ref().map_err(Clone::clone)
+/// A control plane of one test, whose servers end with it: a [`Site`] keeps a reference for good.
+pub(crate) struct OwnPlane(&'static ControlPlane);
+
+impl OwnPlane {
+    fn new(plane: ControlPlane) -> Self {
+        Self(Box::leak(Box::new(plane)))
+    }
+
+    pub(crate) fn plane(&self) -> &'static ControlPlane {
+        self.0
+    }
 }
 
-/// As [`lone_plane`], for the test that does so in the middle of an upgrade.
-pub(crate) fn plane_under_way() -> Result<&'static ControlPlane, Skipped> {
-    static UNDER_WAY: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
-    UNDER_WAY.get_or_init(start).as_ref().map_err(Clone::clone)
+impl Drop for OwnPlane {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
-/// As [`with_kubelets`], for a test that rotates the key of every host of the cluster.
-pub(crate) fn keyed_plane() -> Result<&'static ControlPlane, Skipped> {
-    static KEYED: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
-    KEYED.get_or_init(start).as_ref().map_err(Clone::clone)
-}
-
-/// As [`with_kubelets`], for the test that floods its scheduler.
-pub(crate) fn flood_plane() -> Result<&'static ControlPlane, Skipped> {
-    static FLOOD: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
-    FLOOD.get_or_init(start).as_ref().map_err(Clone::clone)
+/// As [`with_kubelets`], for one test that changes the whole cluster.
+pub(crate) fn own_plane() -> Result<OwnPlane, Skipped> {
+    start_as(ControlPlane::start_for_kubelets, OURS).map(OwnPlane::new)
 }
 
 /// As [`with_kubelets`], of one test's own, and without dormer's kinds.
@@ -97,50 +93,40 @@ pub(crate) fn plane_without_ours() -> Result<ControlPlane, Skipped> {
 }
 
 /// A control plane with the kinds of an earlier build.
-pub(crate) fn plane_before() -> Result<&'static ControlPlane, Skipped> {
-    static BEFORE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start, OURS_BEFORE);
-    BEFORE.get_or_init(start).as_ref().map_err(Clone::clone)
+pub(crate) fn plane_before() -> Result<OwnPlane, Skipped> {
+    start_as(ControlPlane::start, OURS_BEFORE).map(OwnPlane::new)
 }
 
 /// A control plane of plain Kubernetes: of machines it knows dormer's own kind alone.
-pub(crate) fn plain_plane() -> Result<ControlPlane, Skipped> {
+pub(crate) fn plain_plane() -> Result<OwnPlane, Skipped> {
     let plane = match ControlPlane::start() {
         Start::Started(plane) => plane,
         Start::Skipped(skipped) => return Err(skipped),
     };
     prepared(&plane, |world| async move { world.define(OURS).await });
-    Ok(plane)
+    Ok(OwnPlane::new(plane))
 }
 
 /// The same with Cluster API's kinds, for kubelets.
-pub(crate) fn plain_plane_with_cluster_api() -> Result<&'static ControlPlane, Skipped> {
-    static PLAIN: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || {
-        let plane = match ControlPlane::start_for_kubelets() {
-            Start::Started(plane) => plane,
-            Start::Skipped(skipped) => return Err(skipped),
-        };
-        prepared(&plane, |world| async move {
-            world.define(OURS).await;
-            define_cluster_api(&world).await;
-        });
-        Ok(plane)
+pub(crate) fn plain_plane_with_cluster_api() -> Result<OwnPlane, Skipped> {
+    let plane = match ControlPlane::start_for_kubelets() {
+        Start::Started(plane) => plane,
+        Start::Skipped(skipped) => return Err(skipped),
     };
-    PLAIN.get_or_init(start).as_ref().map_err(Clone::clone)
+    prepared(&plane, |world| async move {
+        world.define(OURS).await;
+        define_cluster_api(&world).await;
+    });
+    Ok(OwnPlane::new(plane))
 }
 
-/// As [`with_kubelets`] with Cluster API's kinds, for a test with machines of every kind.
-pub(crate) fn plane_with_both_apis() -> Result<&'static ControlPlane, Skipped> {
-    static BOTH: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || {
-        let plane = start_as(ControlPlane::start_for_kubelets, OURS)?;
-        prepared(&plane, |world| async move {
-            define_cluster_api(&world).await;
-        });
-        Ok(plane)
-    };
-    BOTH.get_or_init(start).as_ref().map_err(Clone::clone)
+/// As [`own_plane`] with Cluster API's kinds, for a test with machines of every kind.
+pub(crate) fn plane_with_both_apis() -> Result<OwnPlane, Skipped> {
+    let plane = start_as(ControlPlane::start_for_kubelets, OURS)?;
+    prepared(&plane, |world| async move {
+        define_cluster_api(&world).await;
+    });
+    Ok(OwnPlane::new(plane))
 }
 
 async fn define_cluster_api(world: &World) {

@@ -6,10 +6,10 @@ use super::{
     watching::{Recorder, Watching, options},
 };
 use dormer_proto::machine::{Fact, MachineApi, MachineRef, Outcome, Task};
-use dormer_testkit::{ControlPlane, await_some};
+use dormer_testkit::await_some;
 use dormer_workers::watcher::Options;
 use serde_json::json;
-use std::{sync::Arc, sync::OnceLock, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 const HOST: Kind = ("dormer.io", "v1beta1", "WindowsHost");
@@ -33,12 +33,11 @@ spec:
 
 #[tokio::test]
 async fn hosts_of_ones_own_come_and_go_and_cluster_api_is_found_when_it_comes() {
-    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     let plane = match plain_plane() {
-        Ok(plane) => PLANE.get_or_init(|| plane),
+        Ok(plane) => plane,
         Err(skipped) => dormer_testkit::skip!(skipped),
     };
-    let site = Site::new(plane, "plain").await;
+    let site = Site::new(plane.plane(), "plain").await;
     let home = home(&site);
     site.world.namespace(&home).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",

@@ -174,7 +174,7 @@ async fn an_earlier_builds_pool_and_config_map_grant_nothing() {
         Ok(plane) => plane,
         Err(skipped) => skip!(skipped),
     };
-    let site = Site::new(plane, "before").await;
+    let site = Site::new(plane.plane(), "before").await;
     let client = ready(&site).await;
     let home = home(&site);
     // As the console of an earlier build made it, and what people had written.

@@ -111,6 +111,11 @@ impl Etcd {
         self.restart();
     }
 
+    /// Kills etcd with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
     /// Kills etcd with SIGKILL and starts it again on its ports with its files.
     ///
     /// # Panics

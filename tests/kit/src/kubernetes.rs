@@ -182,6 +182,13 @@ impl ControlPlane {
             .unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
     }
 
+    /// Ends all servers for good: one that nobody uses any more computes nonetheless.
+    pub fn stop(&self) {
+        locked(&self.clients).iter_mut().for_each(Process::kill);
+        self.kill_api();
+        locked(&self.etcd).kill();
+    }
+
     /// Makes etcd forget its history; present objects stay.
     pub fn compact(&self) {
         locked(&self.etcd).compact();

@@ -17,6 +17,8 @@ use std::{
 
 /// What takes longer than this will never come about: nothing here takes a minute on a machine that does nothing else.
 const IN_TIME: Duration = Duration::from_secs(150);
+/// How many of a machine's last steps a failed test shows.
+const STEPS_SHOWN: usize = 40;
 /// How often a condition is looked at.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
@@ -198,10 +200,13 @@ impl<'a> Crew<'a> {
         };
         let machines = self.machines();
         let mut lines: Vec<String> = machines.iter().map(show).collect();
-        let stands = machines.iter().find(|machine| machine["state"] != "Joined");
-        if let Some(name) = stands.and_then(|machine| machine["name"].as_str()) {
+        // The last steps of each: one that serves may not have begun what the test waits for.
+        for name in machines.iter().filter_map(|it| it["name"].as_str()) {
             let history = self.ask(&["history", name, "--all"]);
-            lines.push(history.unwrap_or_else(|why| why));
+            let history = history.unwrap_or_else(|why| why);
+            let steps: Vec<&str> = history.lines().collect();
+            let from = steps.len().saturating_sub(STEPS_SHOWN);
+            lines.push(format!("--- {name}\n{}", steps[from..].join("\n")));
         }
         for machine in self.ground.all_machines().await {
             lines.push(format!(

@@ -2,7 +2,7 @@
 //! for room at each change of a node, and finds none.
 
 use super::{
-    super::cluster::{NODE, POD, flood_plane},
+    super::cluster::{NODE, POD},
     crew::{Crew, install},
     ground::{Ground, MACHINE_SET, uids},
 };
@@ -93,7 +93,7 @@ async fn linux_node(ground: &Ground) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_of_a_flood_for_linux_lands_on_a_windows_node_while_it_comes_up_or_is_upgraded() {
-    let ground = match Ground::of_its_own(flood_plane(), "flood", 2).await {
+    let ground = match Ground::alone("flood", 2).await {
         Ok(ground) => ground,
         Err(skipped) => skip!(skipped),
     };

@@ -4,8 +4,8 @@ use super::super::{
     accounts,
     ask::{OPERATOR, account},
     cluster::{
-        Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, lone_plane,
-        plain_plane_with_cluster_api, plane_with_both_apis, with_kubelets,
+        Kind, MACHINE, NODE, OwnPlane, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client,
+        own_plane, plain_plane_with_cluster_api, plane_with_both_apis, with_kubelets,
     },
 };
 use dormer_fleet::{
@@ -53,8 +53,10 @@ fn ssh_port() -> u16 {
 /// Keeps a world alive.
 enum Keeps {
     Real {
+        // In the order in which they end: callers before those that they call.
         world: Box<OutsideWorld>,
         plane: &'static ControlPlane,
+        own: Option<OwnPlane>,
     },
     Simulated {
         world: Box<dormer_fleet::World>,
@@ -106,16 +108,7 @@ impl Ground {
 
     /// A control plane of its own, for a test that changes the whole cluster.
     pub(crate) async fn alone(name: &'static str, machines: u32) -> Result<Self, Skipped> {
-        Ok(Self::on(lone_plane()?, name, machines, &[], MachineKinds::OpenShift).await)
-    }
-
-    /// The same on this control plane.
-    pub(crate) async fn of_its_own(
-        plane: Result<&'static ControlPlane, Skipped>,
-        name: &'static str,
-        machines: u32,
-    ) -> Result<Self, Skipped> {
-        Ok(Self::on(plane?, name, machines, &[], MachineKinds::OpenShift).await)
+        Ok(Self::owning(own_plane()?, name, machines, MachineKinds::OpenShift).await)
     }
 
     /// A control plane of plain Kubernetes, with so many Windows machines of Cluster API.
@@ -125,7 +118,7 @@ impl Ground {
         helm: Helm,
     ) -> Result<Self, Skipped> {
         let plane = plain_plane_with_cluster_api()?;
-        Ok(Self::on(plane, name, machines, &[], MachineKinds::Plain(helm)).await)
+        Ok(Self::owning(plane, name, machines, MachineKinds::Plain(helm)).await)
     }
 
     /// A control plane of OpenShift's kinds and Cluster API's: so many Windows machines of two MachineSets, and of a
@@ -138,7 +131,20 @@ impl Ground {
     ) -> Result<Self, Skipped> {
         let plane = plane_with_both_apis()?;
         let kinds = MachineKinds::Every(helm, cluster_machines);
-        Ok(Self::on(plane, name, machines, &[], kinds).await)
+        Ok(Self::owning(plane, name, machines, kinds).await)
+    }
+
+    async fn owning(
+        plane: OwnPlane,
+        name: &'static str,
+        machines: u32,
+        kinds: MachineKinds,
+    ) -> Self {
+        let mut ground = Self::on(plane.plane(), name, machines, &[], kinds).await;
+        if let Keeps::Real { own, .. } = &mut ground.keeps {
+            *own = Some(plane);
+        }
+        ground
     }
 
     /// Sets up a BYOH host, and makes the WindowsHost for it.
@@ -268,6 +274,7 @@ impl Ground {
             keeps: Keeps::Real {
                 world: Box::new(outside),
                 plane,
+                own: None,
             },
         };
         ground.pool().await;

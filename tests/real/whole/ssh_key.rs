@@ -5,7 +5,7 @@ use super::{
     crew::{Crew, install},
     ground::{Ground, uids},
 };
-use crate::real::cluster::{INFRASTRUCTURE, Kind, POD, keyed_plane};
+use crate::real::cluster::{INFRASTRUCTURE, Kind, POD};
 use dormer_fleet::host::admin_keys::KEY_FILE;
 use dormer_testkit::{KeyKind, SshKey, skip, started};
 use dormer_workers::ssh::key_file::permits;
@@ -251,7 +251,7 @@ async fn rotated(ground: &Ground, person: PathBuf) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_key_is_rotated_on_a_real_api_server_and_of_two_people_one_is_refused() {
-    let ground = match Ground::of_its_own(keyed_plane(), "rotates", 3).await {
+    let ground = match Ground::alone("rotates", 3).await {
         Ok(ground) => ground,
         Err(skipped) => skip!(skipped),
     };

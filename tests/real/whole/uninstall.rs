@@ -1,7 +1,7 @@
 //! Removal of dormer from a cluster: nothing of it is left, and nodes serve on.
 
 use super::{
-    super::cluster::{NODE, plane_under_way},
+    super::cluster::NODE,
     crew::{Crew, install},
     ground::{Ground, condition},
 };
@@ -197,7 +197,7 @@ async fn nothing_of_dormer_is_left_on_a_real_api_server_and_nodes_serve_on() {
 /// A drain that a budget holds, and a Node that a person cordoned, when dormer ends for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_under_way_is_undone_and_a_persons_cordon_stays() {
-    let ground = match Ground::of_its_own(plane_under_way(), "under-way", 3).await {
+    let ground = match Ground::alone("under-way", 3).await {
         Ok(ground) => ground,
         Err(skipped) => skip!(skipped),
     };
