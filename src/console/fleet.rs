@@ -110,7 +110,7 @@ pub(super) struct Filter {
     /// Code of the trouble, as it is shown. Bookmarks of earlier builds have `access_denied`.
     #[serde(deserialize_with = "shown_code")]
     cause: Option<String>,
-    /// Search text: each word must occur in the name, node, address, owner, version, state or cause.
+    /// Search text: each word must occur in the name, node, address, owner, version, state or cause, or begin the UID.
     #[serde(deserialize_with = "said")]
     q: Option<String>,
     /// Column of the order; a leading minus reverses it.

@@ -109,7 +109,6 @@ impl Item {
         let cause = self.problem.as_ref();
         let texts = [
             Some(&machine.name),
-            Some(&machine.uid),
             machine.node.as_ref(),
             machine.address.as_ref(),
             machine.owner.as_ref(),
@@ -121,21 +120,29 @@ impl Item {
         ];
         // As earlier builds wrote it, too.
         let is_cause = |word: &str| cause.is_some_and(|it| code::same(&it.code, word));
-        let texts: Vec<String> = texts
+        // A UID is not shown in the list: digits inside it would find machines that have nothing to do with the search.
+        let begins_uid = |word: &str| machine.uid.to_lowercase().starts_with(word);
+        let texts: Vec<&str> = texts
             .into_iter()
             .flatten()
-            .map(|it| it.to_lowercase())
-            .chain([machine.state.id().to_lowercase()])
+            .map(String::as_str)
+            .chain([machine.state.id()])
             .collect();
-        words
-            .iter()
-            .all(|word| texts.iter().any(|text| text.contains(word)) || is_cause(word))
+        words.iter().all(|word| {
+            texts.iter().any(|text| has(text, word)) || begins_uid(word) || is_cause(word)
+        })
     }
 
     /// A few words about it: its trouble, its planned changes, or what it waits for.
     pub(super) fn reason_text(&self) -> Option<String> {
         in_short_on_page(&self.machine)
     }
+}
+
+/// Whether `text` has `word`, which is in lower case. Most texts are in lower case themselves, and are not copied.
+fn has(text: &str, word: &str) -> bool {
+    let upper = || text.chars().any(char::is_uppercase);
+    text.contains(word) || (upper() && text.to_lowercase().contains(word))
 }
 
 /// Rank of its state in the list's order.
@@ -188,5 +195,14 @@ mod tests {
         let words = |text: &str| vec![text.to_owned()];
         assert!(silent.is_stuck() && silent.code() == Some("Probing"));
         assert!(silent.is_called(&words("prob")) && !silent.is_called(&words("serving")));
+    }
+
+    #[test]
+    fn a_number_finds_the_machine_that_has_it_and_a_uid_is_found_by_its_beginning() {
+        let mut other = item("worker-04992", MachinePhase::Serving, 10);
+        other.machine.uid = "00001380-9003-49FF-8ec4-b416090ac595".into();
+        let finds = |text: &str| other.is_called(&[text.to_owned()]);
+        assert!(finds("04992") && finds("00001380-9003-49ff"));
+        assert!(!finds("01380"), "digits inside its UID");
     }
 }

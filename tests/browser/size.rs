@@ -14,17 +14,17 @@ const FILTER_MS_MAX: f64 = 200.0;
 const TIMES: usize = 9;
 
 /// `dormer bench console --serve`: a console over a store with many machines, 200 of which change each second.
-struct SyntheticFleet {
+pub(super) struct SyntheticFleet {
     child: Child,
     /// It ends with its input.
     _input: ChildStdin,
     _output: BufReader<ChildStdout>,
-    url: String,
+    pub(super) url: String,
     _folder: TempDir,
 }
 
 impl SyntheticFleet {
-    fn of(machines: u32) -> Self {
+    pub(super) fn of(machines: u32) -> Self {
         let folder = test_dir("synthetic-fleet");
         let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
             .args(["bench", "console", "--serve", "--machines"])
@@ -98,6 +98,8 @@ fn filtered(browser: &Browser, number: &str) -> f64 {
         }}).observe(document.body, {{childList: true, subtree: true, characterData: true}});"
     ));
     browser.press(number);
+    let typed = browser.script("return document.getElementById('q').value");
+    assert_eq!(typed, number, "what is typed stays as it is");
     let found = browser.until("it is filtered", IN_TIME, "return window.filtered");
     found.as_f64().expect("milliseconds")
 }
