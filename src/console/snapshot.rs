@@ -8,7 +8,10 @@ use dormer_proto::{
 use dormer_views::machine::Machine;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -86,6 +89,9 @@ impl Snapshot {
 pub(super) struct SnapshotFeed {
     /// Lock held for a comparison, never across an await.
     sender_slot: Mutex<Weak<Sender<Option<Snapshot>>>>,
+    /// Number and tick of the snapshot that was published last, by any poller.
+    number: AtomicU64,
+    tick: AtomicU64,
 }
 
 impl SnapshotFeed {
@@ -100,6 +106,19 @@ impl SnapshotFeed {
         *sender_slot = Arc::downgrade(&sender);
         tokio::spawn(run_reader(Arc::clone(self), Arc::clone(api), sender));
         receiver
+    }
+
+    /// Number and tick of the next snapshot; `due` begins a tick. Pages are kept by them, so a poller does not repeat those of
+    /// an earlier one: a browser would get a page from before.
+    fn numbered(&self, due: bool) -> (u64, u64) {
+        let advanced = |counter: &AtomicU64, step: u64| {
+            let before = counter.fetch_add(step, Ordering::Relaxed);
+            before + step
+        };
+        (
+            advanced(&self.number, 1),
+            advanced(&self.tick, u64::from(due)),
+        )
     }
 
     /// Number of followers.
@@ -130,12 +149,9 @@ async fn run_reader(
     let mut ticked = Instant::now();
     while !snapshots.close_if_unused(&sender) {
         if let Some(mut snapshot) = next(&api, last.as_ref()).await {
-            let due = ticked.elapsed() >= TICK_EVERY;
-            let before = last
-                .as_ref()
-                .map_or((0, 0), |before| (before.number, before.tick));
+            let due = last.is_none() || ticked.elapsed() >= TICK_EVERY;
             if due || last.as_ref().is_none_or(|before| !before.same(&snapshot)) {
-                (snapshot.number, snapshot.tick) = (before.0 + 1, before.1 + u64::from(due));
+                (snapshot.number, snapshot.tick) = snapshots.numbered(due);
                 if due {
                     ticked = Instant::now();
                 }
@@ -200,5 +216,18 @@ impl<K: std::hash::Hash + Eq + Clone> PageCache<K> {
             self.pages.clear();
         }
         self.pages.insert(page.clone(), (mark, drawn));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poller_repeats_neither_number_nor_tick_of_an_earlier_one() {
+        let feed = SnapshotFeed::default();
+        let earlier = [feed.numbered(true), feed.numbered(false)];
+        assert_eq!(earlier, [(1, 1), (2, 1)]);
+        assert_eq!(feed.numbered(true), (3, 2), "the next poller's first");
     }
 }
