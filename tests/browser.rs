@@ -4,6 +4,7 @@
 //! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test integration browser::` also writes the pictures
 //! of README and docs/tour.md.
 
+mod redraw;
 mod relay;
 mod size;
 

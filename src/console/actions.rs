@@ -28,7 +28,7 @@ pub(super) fn section(machine: &Machine) -> Markup {
         .into_iter()
         .partition(|action| action.danger.is_some());
     html! {
-        div.actions role="group" aria-label="Actions" {
+        div.actions role="group" aria-label="Actions" data-key="actions" {
             @for action in first { (shown(action, Weight::Primary)) }
             @for action in others { (shown(action, Weight::Secondary)) }
             @if !menu.is_empty() {

@@ -7,52 +7,74 @@ const at = (id) => document.getElementById(id);
 
 // ---- Content ----
 
-// Makes `old` equal to `fresh`, and touches only what differs. A data-key or an id identifies an element.
+// Makes `old` equal to `fresh`, and touches only what differs.
 function fit(old, fresh) {
-  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || keyOf(old) !== keyOf(fresh)) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeName !== fresh.nodeName) {
     old.replaceWith(fresh);
     return;
   }
   if (old.nodeType !== Node.ELEMENT_NODE) {
-    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    old.nodeValue = fresh.nodeValue;
     return;
   }
-  for (const { name } of [...old.attributes]) {
-    // Details that a person opened stay open.
-    const unfolded = name === "open" && old.nodeName === "DETAILS";
-    if (!fresh.hasAttribute(name) && !unfolded) old.removeAttribute(name);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !stays(old, name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value && !stays(old, name)) old.setAttribute(name, value);
   }
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   fitChildren(old, fresh);
 }
 
+// Buttons whose requests have no answer yet.
+const sending = new WeakSet();
+
+// Details stay open or closed, as a person left them. A button waits until its request is answered.
+function stays(old, name) {
+  return (name === "open" && old.nodeName === "DETAILS") || (name === "aria-disabled" && sending.has(old));
+}
+
 function fitChildren(old, fresh) {
-  const known = new Map();
-  for (const child of old.children) if (keyOf(child)) known.set(keyOf(child), child);
-  let place = old.firstChild;
-  for (const child of [...fresh.childNodes]) {
-    const key = keyOf(child);
-    const same = key ? known.get(key) : null;
-    if (same && same !== place) {
-      old.insertBefore(same, place);
-      fit(same, child);
-    } else if (place && keyOf(place) === key) {
-      const next = place.nextSibling;
-      fit(place, child);
-      place = next;
-    } else {
-      old.insertBefore(child, place);
+  const known = childrenOf(old);
+  const wanted = childrenOf(fresh);
+  for (const [key, child] of known) if (!wanted.has(key)) child.remove();
+  let next = old.firstChild;
+  for (const [key, child] of wanted) {
+    const same = known.get(key);
+    if (!same) {
+      old.insertBefore(child, next);
+      continue;
     }
-  }
-  while (place) {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+    // What is moved loses the focus, so the others make room for what has it.
+    while (same !== next && same.contains(document.activeElement)) {
+      const other = next;
+      next = next.nextSibling;
+      old.append(other);
+    }
+    if (same === next) next = next.nextSibling;
+    else old.insertBefore(same, next);
+    fit(same, child);
   }
 }
 
+// Children by what identifies them in `parent`: a key, otherwise their kind; and a number among equal ones. So a field stays
+// the same element when something before it comes or goes.
+function childrenOf(parent) {
+  const counts = new Map();
+  const children = new Map();
+  for (const child of parent.childNodes) {
+    const key = keyOf(child);
+    const kind = key ? "=" + key : child.nodeName;
+    const count = (counts.get(kind) || 0) + 1;
+    counts.set(kind, count);
+    children.set(kind + " " + count, child);
+  }
+  return children;
+}
+
+// A data-key or an id identifies an element, and a choice's value identifies the choice.
 function keyOf(node) {
-  return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id || "" : "";
+  if (node.nodeType !== Node.ELEMENT_NODE) return "";
+  return node.dataset.key || node.id || (node.nodeName === "OPTION" ? "option-" + node.value : "");
 }
 
 // Times are sent in UTC, and shown in the reader's zone, which the head of the page names.
@@ -183,6 +205,9 @@ function say(text) {
   if (text) setTimeout(() => { if (at("said").textContent === text) at("said").textContent = ""; }, 10000);
 }
 
+// Text of the page's own field for a reason.
+const reason = () => at("why") ? at("why").value : "";
+
 // What the open dialog asks about: the key of its button, and the requests as they were when the person pressed it.
 let asking = null;
 
@@ -204,7 +229,7 @@ function sure(button, requests) {
   at("sure-danger").textContent = button.dataset.danger;
   at("sure-yes").textContent = button.dataset.yes;
   at("sure-yes").classList.toggle("danger", button.classList.contains("danger"));
-  at("sure-why").value = at("why") ? at("why").value : "";
+  at("sure-why").value = reason();
   dialog.returnValue = "no";
   recheck();
   dialog.showModal();
@@ -212,6 +237,8 @@ function sure(button, requests) {
   return new Promise((done) => {
     dialog.addEventListener("close", () => {
       asking = null;
+      // Whoever has to decide again does not write the reason again.
+      if (!at("sure-changed").hidden && at("why")) at("why").value = at("sure-why").value;
       done(dialog.returnValue === "yes" ? at("sure-why").value : undefined);
     }, { once: true });
   });
@@ -260,13 +287,16 @@ document.addEventListener("click", async (event) => {
   const copy = event.target.closest("button[data-copy]");
   if (copy) copied(copy);
   const button = event.target.closest("button[data-post], button[data-all]");
-  if (!button) return;
+  if (!button || sending.has(button)) return;
   // Those that the person sees now: the page may change while the dialog is open.
   const requests = requestsOf(button);
-  const to = button.dataset.to;
-  const why = button.dataset.what ? await sure(button, requests) : at("why") ? at("why").value : "";
+  const { to, done } = button.dataset;
+  const why = button.dataset.what ? await sure(button, requests) : reason();
   if (why === undefined) return;
-  button.disabled = true;
+  const written = reason();
+  // A button that is disabled by its attribute would lose the focus.
+  sending.add(button);
+  button.setAttribute("aria-disabled", "true");
   const count = requests.length;
   const refusals = [];
   // What a resume ended: a pause and a hold end together.
@@ -279,13 +309,14 @@ document.addEventListener("click", async (event) => {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  const done = button.dataset.done;
   const taken = count - refusals.length;
   const was = ended.length ? ": it was " + ended.join("; ") : "";
   if (count === 1) say(refusals[0] || done + was + ".");
   else say(done + " for " + taken + " of " + count + " machines." + (refusals[0] ? " " + refusals[0] : ""));
-  if (refusals.length === 0 && at("why")) at("why").value = "";
-  button.disabled = false;
+  // A reason that was written meanwhile belongs to the next request.
+  if (refusals.length === 0 && at("why") && reason() === written) at("why").value = "";
+  sending.delete(button);
+  button.removeAttribute("aria-disabled");
 });
 
 // Copies a command. A page that was not loaded over TLS has no clipboard: the command is selected instead.

@@ -336,7 +336,7 @@ fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout], flags: Option<&Comman
             }
         }
         @if !kept.is_empty() {
-            details.kept { summary { "Kept as they are: " (kept_text(&kept)) }
+            details.kept data-key="kept" { summary { "Kept as they are: " (kept_text(&kept)) }
                 section.needs { ul { @for group in kept.iter().take(CAUSES_MAX) { (cause(group, rollouts, flags)) } } }
             }
         }
@@ -553,7 +553,7 @@ fn search(filter: &Filter, all: &[Item]) -> Markup {
         ("cause", "Cause", &filter.cause, causes),
     ];
     html! {
-        form.search role="search" method="get" action="/" {
+        form.search role="search" method="get" action="/" data-key="search" {
             label.wide for="q" {
                 "Search "
                 input #q type="search" name="q" value=[filter.q.as_deref()] placeholder="name, node, address, version, cause"
@@ -561,7 +561,7 @@ fn search(filter: &Filter, all: &[Item]) -> Markup {
             }
             @for (name, label, chosen, values) in filters {
                 @if values.len() > 1 || chosen.is_some() {
-                    label { (label) " " select name=(name) {
+                    label data-key=(format!("filter-{name}")) { (label) " " select name=(name) {
                         option value="" { "any" }
                         @for value in values {
                             option value=(value) selected[chosen.as_deref() == Some(value)] { (value) }

@@ -91,7 +91,7 @@ pub(super) fn table(
     let all = (Some(!part.all())).filter(|all| *all);
     let back = (Some(!part.back())).filter(|back| *back);
     html! {
-        section.card aria-labelledby="history" {
+        section.card aria-labelledby="history" data-key="history-table" {
         h2 #history { "What happened" }
         table.history {
             thead { tr {

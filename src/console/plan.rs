@@ -134,7 +134,7 @@ fn planned(plan: &Plan, machines: &[Machine]) -> Markup {
             @else { (waiting.len()) " wait for approval." }
         }
         @if !waiting.is_empty() {
-            div.actions role="group" aria-label="Approval" {
+            div.actions role="group" aria-label="Approval" data-key="actions" {
                 @if let Some(button) = button_for_all(&APPROVE, &asked(&waiting, None), Weight::Primary) { (button) }
                 (why())
             }

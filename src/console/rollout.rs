@@ -175,7 +175,7 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
     };
     let paused = rollout.paused.is_some();
     html! {
-        div.actions role="group" aria-label="Actions" {
+        div.actions role="group" aria-label="Actions" data-key="actions" {
             @if paused || rollout.eroded { (shown(&RESUME_POOL, Weight::Primary)) }
             @if !paused { (shown(&PAUSE_POOL, Weight::Secondary)) }
             @if rollout.overridden.is_some() { (shown(&END_ROLLBACK, Weight::Secondary)) }
@@ -272,7 +272,7 @@ fn list<'a, const COLUMNS: usize>(
     let count = rows.len();
     html! {
         @if count > 0 {
-            section.card aria-label=(title) {
+            section.card aria-label=(title) data-key=(title) {
             h2 { (title) @if count > 1 { " (" (count) ")" } }
             table {
                 thead { tr { th { "Machine" } @for column in columns { th { (column) } } } }
