@@ -2,7 +2,7 @@
 
 use super::{
     PageContent, Snapshot,
-    item::{Item, ItemColumn, STATES},
+    item::{Item, ItemCache, ItemColumn, STATES},
     page::{
         Section, Weight, bar, busy_beside, button_for_all, capital, command, or_dash, pager, query,
         reaching, short_version, since, state,
@@ -208,18 +208,14 @@ fn labels(machine: &Machine) -> impl Iterator<Item = String> {
     labels.map(|(key, value)| format!("{key}={value}"))
 }
 
-pub(super) fn fleet(api: &Api, snapshot: &Snapshot, filter: &Filter) -> PageContent {
+pub(super) fn fleet(
+    api: &Api,
+    snapshot: &Snapshot,
+    items: &ItemCache,
+    filter: &Filter,
+) -> PageContent {
     let live = api.live();
-    let mut all: Vec<Item> = snapshot
-        .runs
-        .iter()
-        .filter_map(|run| Item::of(run, live, snapshot.now))
-        .collect();
-    let (column, down) = filter.order();
-    all.sort_by(|one, other| {
-        let order = one.order(other, column);
-        if down { order.reverse() } else { order }
-    });
+    let all = items.items(snapshot, live);
     let stuck = all.iter().filter(|item| item.is_stuck()).count();
     let title = match stuck {
         0 => "Fleet".to_owned(),
@@ -461,6 +457,7 @@ fn for_all(group: &Group<'_>) -> Option<Markup> {
     Some(html! { a href="/plan" { "See the plan" } " " (button) })
 }
 
+/// Search and table. `all` are in the order that a list without a chosen column has.
 fn list(all: &[Item], filter: &Filter) -> Markup {
     let words: Vec<String> = filter
         .q
@@ -470,10 +467,17 @@ fn list(all: &[Item], filter: &Filter) -> Markup {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let taken: Vec<&Item> = all
+    let mut taken: Vec<&Item> = all
         .iter()
         .filter(|item| filter.takes(item, &words))
         .collect();
+    let (column, down) = filter.order();
+    if column.is_some() || down {
+        taken.sort_by(|one, other| {
+            let order = one.order(other, column);
+            if down { order.reverse() } else { order }
+        });
+    }
     let pages = taken.len().div_ceil(ROWS).max(1);
     let page = filter.page.unwrap_or(1).clamp(1, pages);
     let part = taken.iter().skip((page - 1) * ROWS).take(ROWS);

@@ -1,12 +1,16 @@
 //! Machine in the list of the fleet's page: its view, and its trouble.
 
+use super::Snapshot;
 use dormer_api::{SharedRun, live::Live, views};
-use dormer_proto::{code, id::Timestamp, phase::MachineState};
+use dormer_proto::{code, id::Timestamp, lock::Locked as _, phase::MachineState};
 use dormer_views::{
     machine::Machine,
     problem::{MachineProblem, Urgency, in_short_on_page, problem},
 };
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    sync::{Arc, Mutex},
+};
 
 /// States in the list's order: those that need a person come first.
 pub(super) const STATES: [MachineState; 8] = [
@@ -139,6 +143,33 @@ impl Item {
     }
 }
 
+/// Rows of the newest snapshot. Whoever types a search asks for one list after the other: each only filters them.
+#[derive(Default)]
+pub(super) struct ItemCache {
+    /// Number of the snapshot, and its rows in the list's order. Lock held for a copy, never while rows are made.
+    kept: Mutex<Option<(u64, Arc<Vec<Item>>)>>,
+}
+
+impl ItemCache {
+    /// Rows of `snapshot` in the list's order. Those of a snapshot without a number are not kept.
+    pub(super) fn items(&self, snapshot: &Snapshot, live: &Live) -> Arc<Vec<Item>> {
+        let kept = self.kept.locked().clone();
+        if let Some((_, items)) = kept.filter(|(number, _)| *number == snapshot.number) {
+            return items;
+        }
+        let runs = snapshot.runs.iter();
+        let mut items: Vec<Item> = runs
+            .filter_map(|run| Item::of(run, live, snapshot.now))
+            .collect();
+        items.sort_by(|one, other| one.order(other, None));
+        let items = Arc::new(items);
+        if snapshot.number > 0 {
+            *self.kept.locked() = Some((snapshot.number, Arc::clone(&items)));
+        }
+        items
+    }
+}
+
 /// Whether `text` has `word`, which is in lower case. Most texts are in lower case themselves, and are not copied.
 fn has(text: &str, word: &str) -> bool {
     let upper = || text.chars().any(char::is_uppercase);
@@ -195,6 +226,27 @@ mod tests {
         let words = |text: &str| vec![text.to_owned()];
         assert!(silent.is_stuck() && silent.code() == Some("Probing"));
         assert!(silent.is_called(&words("prob")) && !silent.is_called(&words("serving")));
+    }
+
+    #[test]
+    fn rows_are_made_once_for_a_snapshot_and_anew_for_one_without_a_number() {
+        let (cache, live) = (ItemCache::default(), Live::default());
+        let items = |number| {
+            let snapshot = Snapshot {
+                number,
+                tick: 0,
+                runs: Arc::default(),
+                dead: 0,
+                now: Timestamp(0),
+                trouble: None,
+            };
+            cache.items(&snapshot, &live)
+        };
+        let first = items(1);
+        assert!(Arc::ptr_eq(&first, &items(1)));
+        assert!(!Arc::ptr_eq(&first, &items(2)));
+        let unnumbered = items(0);
+        assert!(!Arc::ptr_eq(&unnumbered, &items(0)));
     }
 
     #[test]

@@ -53,6 +53,7 @@ struct Console {
     /// Lock held while a page is rendered, so that concurrent requests render it once.
     drawn: tokio::sync::Mutex<PageCache<Page>>,
     activity: activity::RequestCache,
+    items: item::ItemCache,
 }
 
 type ConsoleState = Of<Arc<Console>>;
@@ -124,6 +125,7 @@ fn router(api: Arc<Api>) -> Router {
             snapshots: Arc::default(),
             drawn,
             activity: activity::RequestCache::default(),
+            items: item::ItemCache::default(),
         }))
 }
 
@@ -205,7 +207,7 @@ impl Console {
 
     async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<PageContent, ApiError> {
         match page {
-            Page::Fleet(filter) => Ok(fleet::fleet(&self.api, snapshot, filter)),
+            Page::Fleet(filter) => Ok(fleet::fleet(&self.api, snapshot, &self.items, filter)),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
             Page::Rollouts => rollouts::read(&self.api, snapshot).await,
