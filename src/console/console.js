@@ -4,6 +4,8 @@
 "use strict";
 
 const at = (id) => document.getElementById(id);
+// A screen reader announces a status or an alert whenever its text is set, also to what it was.
+const write = (id, text) => { if (at(id).textContent !== text) at(id).textContent = text; };
 
 // ---- Content ----
 
@@ -98,12 +100,14 @@ function show({ title, main, trouble }) {
   // The page does not change while a person selects text to copy.
   if (String(getSelection()) !== "" && !document.activeElement.matches("input")) {
     waiting = { title, main, trouble };
+    live("wait", "paused while text is selected");
     return;
   }
+  if (waiting && at("live").dataset.on === "wait") live("yes", "live");
   waiting = null;
   document.title = title;
   at("trouble").hidden = !trouble;
-  at("trouble").textContent = trouble ? "Not up to date: " + trouble : "";
+  write("trouble", trouble ? "Not up to date: " + trouble : "");
   const fresh = new DOMParser().parseFromString("<main>" + main + "</main>", "text/html").querySelector("main");
   localize(fresh);
   fitChildren(at("main"), fresh);
@@ -125,7 +129,7 @@ let heard = 0;
 
 function live(on, text) {
   at("live").dataset.on = on;
-  at("live").textContent = text;
+  write("live", text);
 }
 
 function follow() {
@@ -136,7 +140,7 @@ function follow() {
   heard = Date.now();
   const hear = () => {
     heard = Date.now();
-    live("yes", "live");
+    if (!waiting) live("yes", "live");
   };
   own.addEventListener("page", (event) => { if (own === stream) { hear(); show(JSON.parse(event.data)); } });
   own.addEventListener("still", () => { if (own === stream) hear(); });
@@ -217,7 +221,7 @@ function recheck() {
   const now = document.querySelector('button[data-key="' + CSS.escape(asking.key) + '"]');
   const changed = !now || JSON.stringify(requestsOf(now)) !== asking.requests;
   at("sure-changed").hidden = !changed;
-  at("sure-changed").textContent = changed ? "It has changed meanwhile: " + document.title + ". Cancel, and decide again." : "";
+  write("sure-changed", changed ? "It has changed meanwhile: " + document.title + ". Cancel, and decide again." : "");
   at("sure-yes").disabled = changed;
 }
 

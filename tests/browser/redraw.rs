@@ -129,3 +129,38 @@ fn a_reason_stays_while_tasks_and_notes_come_and_go_and_a_button_sends_once() {
     assert_eq!(sent, "1 true true");
     no_complaints(&browser);
 }
+
+#[test]
+fn a_page_says_that_it_waits_for_selected_text_and_announces_a_status_once() {
+    dormer_testkit::full!();
+    let browser = started!(Browser::start());
+    let fleet = SyntheticFleet::of(40);
+    browser.open(&fleet.url);
+    live(&browser);
+    let announced = browser.script(
+        "const main = document.getElementById('main').innerHTML;
+        const draw = () => show({title: document.title, main, trouble: 'the store does not answer'});
+        draw();
+        const observer = new MutationObserver(() => {});
+        for (const id of ['live', 'trouble'])
+            observer.observe(document.getElementById(id), {childList: true, characterData: true, subtree: true});
+        draw();
+        live('yes', 'live');
+        return observer.takeRecords().length",
+    );
+    assert_eq!(announced, 0, "nothing changed");
+    let paused = redrawn(
+        &browser,
+        "getSelection().selectAllChildren(document.querySelector('h1'));
+        redraw((main) => { main.querySelector('h1').textContent = 'Changed'; });
+        return [document.querySelector('h1').textContent, document.getElementById('live').textContent].join(', ');",
+    );
+    assert_eq!(paused, "Fleet, paused while text is selected");
+    browser.script("getSelection().removeAllRanges()");
+    browser.until(
+        "it is live again",
+        SOON,
+        "return document.getElementById('live').dataset.on === 'yes'",
+    );
+    no_complaints(&browser);
+}
