@@ -167,7 +167,9 @@ fn read(path: &Path) -> Result<String, String> {
 
 fn text(all: &[Linted], fixes: bool) -> String {
     let mut lines = String::new();
-    let (mut errors, mut warnings, mut fixable) = (0_usize, 0_usize, 0_usize);
+    let mut errors = 0_usize;
+    let mut warnings = 0_usize;
+    let mut fixable = 0_usize;
     for Linted {
         name,
         found,

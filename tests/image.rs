@@ -43,7 +43,8 @@ fn blob(folder: &Path, digest: &Value) -> PathBuf {
 
 /// Builds a payload's image on dormer's, and writes it into a folder in OCI's layout.
 fn payload_built(folder: &Path) -> PathBuf {
-    let (context, layout) = (folder.join("11.0.0"), folder.join("payload"));
+    let context = folder.join("11.0.0");
+    let layout = folder.join("payload");
     write_example(&context, "11.0.0").expect("a payload");
     let buildah = |words: &[&str]| {
         let done = Command::new("buildah").args(words).output();
@@ -68,7 +69,8 @@ fn payload_built(folder: &Path) -> PathBuf {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_builds_give_one_image_with_nothing_superfluous_from_which_a_release_comes_up() {
     let part = long!("image");
-    let (first, second) = (test_dir("image"), test_dir("image"));
+    let first = test_dir("image");
+    let second = test_dir("image");
     let digest = built(first.path());
     assert_eq!(digest, built(second.path()), "two builds give one digest");
 

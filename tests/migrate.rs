@@ -287,7 +287,8 @@ async fn moved_over_and_back(machines: u32, back: usize, speed: f64) {
     // Some go back.
     let path = |name: &str| site.folder.path().join(name).display().to_string();
     let ssh_port = site.ssh_port.to_string();
-    let (program, key) = (crate::host_program(site.folder.path()), path("key"));
+    let program = crate::host_program(site.folder.path());
+    let key = path("key");
     for (node, machine) in all.iter().take(back) {
         let (code, said) = site.run(&["migrate", "back", node]);
         assert!(

@@ -196,7 +196,8 @@ async fn each_role_publishes_what_is_its_own() {
             })
             .collect()
         };
-        let (own, others) = (spelled(own), spelled(others));
+        let own = spelled(own);
+        let others = spelled(others);
         // The server answers in order, so that what came before the last refusal was not refused.
         for subject in own.iter().chain(&others) {
             client
@@ -371,7 +372,8 @@ async fn what_a_consumer_delivers_elsewhere_is_neither_an_order_nor_a_record() {
 
     // A console's own bytes, onto a new order's subject: no worker's consumer has them.
     let (console, _) = user(&server, "console").await;
-    let (change, changes) = (names.change(&run), names.changes_stream());
+    let change = names.change(&run);
+    let changes = names.changes_stream();
     let sent = console.publish(change.clone(), "forged".into()).await;
     sent.expect("sent");
     let before = messages(&orders).await;

@@ -278,10 +278,12 @@ async fn the_contracts_harmless_rows_run_on_a_host_are_recorded_and_leave_nothin
     let services_before = services(&site.host).await;
     let user = site.host.image().user.clone();
     let path = |name: &str| site.folder.path().join(name);
-    let (program, record) = (path("dormer-host-perform.exe"), path("host.jsonl"));
+    let program = path("dormer-host-perform.exe");
+    let record = path("host.jsonl");
     std::fs::write(&program, dormer_fleet::host::performing_stand_in()).expect("written");
     let text = |path: &Path| path.display().to_string();
-    let (program, recorded) = (text(&program), text(&record));
+    let program = text(&program);
+    let recorded = text(&record);
     let more = [
         "--user",
         &user,

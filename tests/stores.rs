@@ -91,7 +91,9 @@ const STORED: [&str; 6] = [
 /// Names of the fields and variants of every serialized type in a file, with their serde attributes, a line for each type.
 fn stored_types(folder: &str, text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests").next();
-    let (mut types, mut open, mut serialized) = (Vec::new(), None::<String>, false);
+    let mut types = Vec::new();
+    let mut open = None::<String>;
+    let mut serialized = false;
     for line in product.unwrap_or_default().lines() {
         if line.starts_with("#[derive(") {
             serialized = line.contains("Serialize");

@@ -86,7 +86,8 @@ fn expand(prefix: &[&str], tree: &str, into: &mut Vec<Vec<String>>) {
     let head = parts(head);
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let list = list.rsplit_once('}').map_or(list, |(list, _)| list);
-    let (mut depth, mut from) = (0, 0);
+    let mut depth = 0;
+    let mut from = 0;
     for (at, c) in list.char_indices() {
         match c {
             '{' => depth += 1,

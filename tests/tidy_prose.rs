@@ -96,7 +96,8 @@ fn no_sentence_is_taken_apart() {
         collect(&root.join(folder), &mut files);
     }
     assert!(files.len() > 100, "{}", files.len());
-    let (mut wrong, mut allowed) = (Vec::new(), Vec::new());
+    let mut wrong = Vec::new();
+    let mut allowed = Vec::new();
     for path in files {
         let text = fs::read_to_string(&path).expect("a source is readable");
         let path = path.strip_prefix(root).expect("below the root");

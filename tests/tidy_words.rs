@@ -355,7 +355,7 @@ fn type_names_in_more_than_two_packages_become_fewer() {
 
 /// Number of lines that give several names to several values at once. It may only fall: unrelated values have lines of
 /// their own.
-const TUPLE_LETS: usize = 165;
+const TUPLE_LETS: usize = 37;
 
 /// Whether a line is `let (one, other) = (this, that);`.
 fn names_several(line: &str) -> bool {

@@ -112,7 +112,8 @@ fn fill(disk: &Disk) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_says_so_and_goes_on_once_there_is_room() {
-    let (disk, wal) = (Disk::new(), Disk::new());
+    let disk = Disk::new();
+    let wal = Disk::new();
     let store = EmbeddedStore::open_on(disk.clone(), wal.clone(), SEGMENT).expect("a store");
     fill(&disk);
     let (began, error) = until_refused(&store, 0).await;
@@ -145,7 +146,8 @@ async fn a_full_disk_says_so_and_goes_on_once_there_is_room() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_ends_on_a_full_disk_and_nothing_is_lost() {
-    let (disk, wal) = (Disk::new(), Disk::new());
+    let disk = Disk::new();
+    let wal = Disk::new();
     let store = EmbeddedStore::open_on(disk.clone(), wal.clone(), SEGMENT).expect("a store");
     fill(&disk);
     let (began, _) = until_refused(&store, 0).await;
@@ -162,7 +164,8 @@ async fn a_process_ends_on_a_full_disk_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_has_stopped_breaks_the_store() {
-    let (disk, wal) = (Disk::new(), Disk::new());
+    let disk = Disk::new();
+    let wal = Disk::new();
     let store = EmbeddedStore::open_on(disk, wal.clone(), SEGMENT).expect("a store");
     wal.fails.store(true, Ordering::SeqCst);
     let (_, error) = until_refused(&store, 0).await;

@@ -72,7 +72,8 @@ async fn an_engine_takes_no_more_than_it_can_begin_soon() {
     let js = async_nats::jetstream::new(client);
     let stream = js.get_stream("dormer-inbox2").await.expect("the inbox");
     // Until nothing more comes: two counts in a row are equal.
-    let (mut last, mut alike) = (0, 0);
+    let mut last = 0;
+    let mut alike = 0;
     while alike < 2 {
         let mut claimed = 0;
         for partition in 0..PARTITIONS {

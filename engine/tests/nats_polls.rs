@@ -96,7 +96,8 @@ async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
         .iter()
         .filter(|(run, _)| history_stream_of(run) == stream);
     let (last, at) = of.max_by_key(|(_, at)| **at).expect("one");
-    let (last, at) = (last.clone(), *at);
+    let last = last.clone();
+    let at = *at;
     runs.remove(&last);
     other.reader().forget(&last, at).await.expect("deleted");
     for _ in 0..3 {

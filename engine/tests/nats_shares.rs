@@ -44,7 +44,8 @@ struct Reader {
 impl Reader {
     async fn begin(server: &NatsServer, number: usize, took: &mpsc::UnboundedSender<Took>) -> Self {
         let store = Arc::new(NatsStore::open(&options(server)).await.expect("a store"));
-        let (own, took) = (Arc::clone(&store), took.clone());
+        let own = Arc::clone(&store);
+        let took = took.clone();
         let reading = tokio::spawn(async move {
             while let Ok(deliveries) = own.inbox().take(64).await {
                 let done = deliveries.iter().map(|it| (it.token, Ack::Done));
@@ -209,7 +210,8 @@ async fn messages_do_not_go_to_the_open_requests_of_a_silent_engine_also_where_a
     let (sender, mut took) = mpsc::unbounded_channel();
     let client = async_nats::connect(server.url()).await.expect("a client");
     let names = Names::default();
-    let (beats, engines) = (client.clone(), names.engines());
+    let beats = client.clone();
+    let engines = names.engines();
     let alive = tokio::spawn(async move {
         let mut again = tokio::time::interval(Duration::from_millis(500));
         loop {
@@ -243,7 +245,8 @@ async fn messages_do_not_go_to_the_open_requests_of_a_silent_engine_also_where_a
         loop {
             number += 1;
             put(&reader.store, &runs, number).await;
-            let (end, mut now) = (Instant::now() + Duration::from_secs(1), BTreeSet::new());
+            let end = Instant::now() + Duration::from_secs(1);
+            let mut now = BTreeSet::new();
             while let Ok(Some(message)) = timeout_at(end, frozen.next()).await {
                 let its = |run: &&RunId| *body(number, run) == *message.payload;
                 now.extend(runs.iter().find(its).map(partition_of));

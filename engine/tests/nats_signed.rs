@@ -142,7 +142,8 @@ fn forgeries(prefix: &str, incarnation: u64, keys: &Keys, foreign: &Keys) -> Vec
 async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let folder = tempfile::tempdir().expect("a folder");
-    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let ours = keys(folder.path(), "a");
+    let foreign = keys(folder.path(), "b");
     let client = async_nats::connect(server.url()).await.expect("a client");
     let js = jetstream::new(client.clone());
     for (prefix, defended) in [("open", false), ("shut", true)] {
@@ -273,7 +274,8 @@ async fn what_the_server_sends_for_a_stranger_counts_without_keys_only() {
 async fn refused_messages_whose_notes_get_no_answer_hold_up_no_other() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let folder = tempfile::tempdir().expect("a folder");
-    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let ours = keys(folder.path(), "a");
+    let foreign = keys(folder.path(), "b");
     let store = store(&server, "shut", Some(Arc::clone(&ours))).await;
     let client = async_nats::connect(server.url()).await.expect("a client");
     let js = jetstream::new(client.clone());
@@ -526,7 +528,8 @@ async fn a_due_timer_and_an_order_carry_the_engines_signature() {
         body: &body,
         ..signed
     };
-    let (rounds, begun) = (1_000, std::time::Instant::now());
+    let rounds = 1_000;
+    let begun = std::time::Instant::now();
     for _ in 0..rounds {
         keys.sign("engine", signed, &mut headers);
     }

@@ -106,7 +106,8 @@ async fn nothing_is_shipped_unpaid_and_no_money_is_kept_for_nothing() {
             let engine = serve::<Order, _>(Arc::clone(&ports), stopped);
             alive.spawn(async move { drop(engine.await) });
             let worker = Worker::<Order>::new("w", &ports);
-            let (books, draws) = (Arc::clone(&outside), Arc::clone(&chance));
+            let books = Arc::clone(&outside);
+            let draws = Arc::clone(&chance);
             alive.spawn(worker.run(4, move |job| {
                 let result = work(&books, &draws, &job);
                 std::future::ready(result)

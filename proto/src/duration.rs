@@ -10,7 +10,9 @@ pub fn span(seconds: u64) -> String {
         0 => format!("{of}{unit}"),
         rest => format!("{of}{unit}{rest}{small}"),
     };
-    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    let minutes = seconds / 60;
+    let hours = seconds / 3_600;
+    let days = seconds / 86_400;
     match seconds {
         0..120 => format!("{seconds}s"),
         120..3_600 => two(minutes, "m", seconds % 60, "s"),
@@ -25,10 +27,12 @@ pub fn span(seconds: u64) -> String {
 #[must_use]
 pub fn utc(at: Timestamp) -> String {
     let seconds = at.0 / 1_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let days = seconds / 86_400;
+    let second = seconds % 86_400;
     // Days of the Gregorian calendar, in years that begin in March: a leap day is the last of its year.
     let since = days + 719_468;
-    let (era, day_of_era) = (since / 146_097, since % 146_097);
+    let era = since / 146_097;
+    let day_of_era = since % 146_097;
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
     let year_of_era = (day_of_era - leap_days) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -248,7 +248,8 @@ mod tests {
     fn a_mac_changes_nothing_else() {
         let bytes = with_mac(&written(), "1.key.mac").expect("an envelope");
         let plain = written();
-        let (with, without) = (parts(&bytes).unwrap(), parts(&plain).unwrap());
+        let with = parts(&bytes).unwrap();
+        let without = parts(&plain).unwrap();
         assert_eq!(
             with,
             Parts {

@@ -202,7 +202,8 @@ impl Names {
             return None;
         }
         let partition = tokens.next()?;
-        let (origin, kind) = (tokens.next()?, tokens.next()?);
+        let origin = tokens.next()?;
+        let kind = tokens.next()?;
         let run = RunId::new(&text(tokens.next()?)?, &text(tokens.next()?)?).ok()?;
         let identity = tokens.next()?.to_owned();
         if tokens.next().is_some() || partition != partition_of(&run).to_string() {

@@ -294,7 +294,9 @@ pub(crate) async fn ask(
     signal: Ask<Signal>,
     body: Body,
 ) -> Result<SharedRun, ApiError> {
-    let (to, dry_run, notes) = (run.id.clone(), body.dry_run, body.notes.clone());
+    let to = run.id.clone();
+    let dry_run = body.dry_run;
+    let notes = body.notes.clone();
     let answer = confirmed(ports, run_cache, run, signal, body).await;
     if !dry_run {
         match timeout(LAST_RECORD_MAX, run_cache.last_record(&to)).await {
@@ -543,7 +545,8 @@ mod tests {
         let last = last.expect("a record");
         let (mut record, _) = envelope::decode::<Record<Dormer>>(&last, SCHEMA).expect("a record");
         record.run.requests.push_back("sent".into());
-        let (run, seq) = (record.run.id.clone(), record.run.seq);
+        let run = record.run.id.clone();
+        let seq = record.run.seq;
         let (bytes, _) = envelope::encode(&record, SCHEMA).expect("a record");
         let append = Append {
             run: run.clone(),

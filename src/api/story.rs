@@ -693,7 +693,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_no_success() {
-        let (csr, why) = ("csr-x".to_owned(), "it names another host".to_owned());
+        let csr = "csr-x".to_owned();
+        let why = "it names another host".to_owned();
         let refused = text_of(Outcome::CsrRefused {
             csr,
             why,

@@ -166,7 +166,8 @@ mod tests {
 
     /// API server with one ready pod at a time, which forwards no port.
     fn pods(ready: &Arc<Shared<&'static str>>, asked: &Arc<Shared<Vec<String>>>) -> Api<Pod> {
-        let (ready, asked) = (Arc::clone(ready), Arc::clone(asked));
+        let ready = Arc::clone(ready);
+        let asked = Arc::clone(asked);
         let service = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path().to_owned();
             let listed = path.ends_with("/pods");

@@ -78,7 +78,8 @@ fn connection(words: &[String]) -> (Vec<String>, Vec<String>) {
                 None => it.get_short().is_some_and(|it| word == format!("-{it}")),
             })
     };
-    let (mut flags, mut others) = (Vec::new(), Vec::new());
+    let mut flags = Vec::new();
+    let mut others = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
         let (flag, value) = match word.split_once('=') {

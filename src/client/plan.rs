@@ -337,7 +337,8 @@ fn range(took: impl Iterator<Item = u64> + Clone) -> String {
     let Some((least, most)) = took.clone().min().zip(took.max()) else {
         return "not known yet".to_owned();
     };
-    let (least, most) = (lasted(0, least), lasted(0, most));
+    let least = lasted(0, least);
+    let most = lasted(0, most);
     if least == most {
         least
     } else {

@@ -86,7 +86,8 @@ const TABLE: &[CheckRow] = &[
         severity: Severity::Error,
         judge: |survey| {
             let mut found = nodes(survey, |node| {
-                let (is, wanted) = (node.version.as_ref()?, node.desired_version.as_ref()?);
+                let is = node.version.as_ref()?;
+                let wanted = node.desired_version.as_ref()?;
                 let open = is != wanted && node.dormer.is_none();
                 open.then(|| format!("it has WMCO's version {is}, and should have {wanted}"))
             });
@@ -183,7 +184,8 @@ const TABLE: &[CheckRow] = &[
         judge: |survey| {
             let key = survey.key.hash().or(survey.key_copy.hash());
             nodes(survey, |node| {
-                let (hash, key) = (node.key_hash.as_deref()?, key?);
+                let hash = node.key_hash.as_deref()?;
+                let key = key?;
                 let open = hash != key && node.dormer.is_none();
                 open.then(|| {
                     "it was configured with another SSH key than the Secret's: WMCO replaces its Machine, or waits for \

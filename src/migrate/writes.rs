@@ -35,7 +35,8 @@ pub(super) async fn carry_out(
 }
 
 async fn copy_key(client: &Client, survey: &Survey) -> Result<Vec<String>, Failure> {
-    let (from, to) = (&survey.wmco_namespace, &survey.namespace);
+    let from = &survey.wmco_namespace;
+    let to = &survey.namespace;
     let theirs: Api<Secret> = Api::namespaced(client.clone(), from);
     let key = theirs.get(KEY).await.map_err(failed)?;
     let key = key.data.unwrap_or_default().remove(KEY_FILE);

@@ -281,7 +281,9 @@ mod tests {
             };
             report.text()
         };
-        let (none, gone, left) = (text(None), text(Some(true)), text(Some(false)));
+        let none = text(None);
+        let gone = text(Some(true));
+        let left = text(Some(false));
         assert!(!none.contains("dormer-contract"), "{none}");
         assert!(
             gone.contains(r"made and removed: C:\dormer-contract, services dormer-contract-*"),

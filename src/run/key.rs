@@ -432,8 +432,9 @@ pub(crate) mod tests {
         assert!(executor.borrow_and_update().is_ok(), "it has the key");
         let secrets: Api<Secret> = Api::namespaced(client, HOME);
         let data = serde_json::json!({"stringData": {PREVIOUS_KEY: world.ssh_key.private_pem}});
-        let (params, data) = (PatchParams::default(), Patch::Merge(data));
-        let patched = secrets.patch("cloud-private-key", &params, &data).await;
+        let params = PatchParams::default();
+        let change = Patch::Merge(data);
+        let patched = secrets.patch("cloud-private-key", &params, &change).await;
         patched.expect("patched");
         let noticed = tokio::time::timeout(Duration::from_secs(60), executor.changed()).await;
         let noticed = noticed.expect("in time");
@@ -453,8 +454,9 @@ pub(crate) mod tests {
         let pem = world.ssh_key.private_pem.as_str();
         let beside = async |text: &str| {
             let data = serde_json::json!({"stringData": {PREVIOUS_KEY: text}});
-            let (params, data) = (PatchParams::default(), Patch::Merge(data));
-            let patched = secrets.patch("cloud-private-key", &params, &data).await;
+            let params = PatchParams::default();
+            let change = Patch::Merge(data);
+            let patched = secrets.patch("cloud-private-key", &params, &change).await;
             patched.expect("patched");
             source.key().await.expect("a key")
         };

@@ -286,7 +286,8 @@ mod tests {
 
     /// Number of tries until `patiently` gives up, of a server that fails so `times` times and then lastingly.
     async fn tries(trouble: ConnectFailure, times: u32) -> (u32, u32) {
-        let (tries, told) = (AtomicU32::new(0), AtomicU32::new(0));
+        let tries = AtomicU32::new(0);
+        let told = AtomicU32::new(0);
         let open = async || {
             let failed = match tries.fetch_add(1, Ordering::Relaxed) < times {
                 true => trouble,

@@ -234,7 +234,8 @@ mod tests {
         tokio::spawn(async move { accept(&mut listener, Router::new()).await });
         let connected = || async { TcpStream::connect(address).await.expect("connected") };
         let head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        let (first, mut second) = (connected().await, connected().await);
+        let first = connected().await;
+        let mut second = connected().await;
         let mut said = String::new();
         let mut third = connected().await;
         third.read_to_string(&mut said).await.expect("closed");
@@ -245,7 +246,8 @@ mod tests {
         drop(first);
         // The end of a connection is noticed a little later.
         loop {
-            let (mut fourth, mut said) = (connected().await, String::new());
+            let mut fourth = connected().await;
+            let mut said = String::new();
             let sent = fourth.write_all(head).await;
             let read = fourth.read_to_string(&mut said).await;
             if sent.and(read.map(drop)).is_ok() && said.starts_with("HTTP/1.1 404") {

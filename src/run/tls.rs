@@ -71,7 +71,8 @@ type FileState = (u64, u64, u64, i64, i64);
 
 fn file_state(path: &Path) -> Option<FileState> {
     let about = std::fs::metadata(path).ok()?;
-    let (seconds, nanos) = (about.mtime(), about.mtime_nsec());
+    let seconds = about.mtime();
+    let nanos = about.mtime_nsec();
     Some((about.dev(), about.ino(), about.len(), seconds, nanos))
 }
 
@@ -208,7 +209,8 @@ mod tests {
             std::fs::write(&fresh, text).expect("written");
             std::fs::rename(&fresh, path).expect("in place");
         };
-        let (first, second) = (issued(), issued());
+        let first = issued();
+        let second = issued();
         put(&certificate, &first.0);
         put(&key, &first.1);
         let files = CertificateFiles::read(&certificate, &key).expect("a pair");

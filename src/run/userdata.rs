@@ -399,9 +399,10 @@ mod tests {
         assert!(made.0.is_some() && made.0 == made.1, "{made:?}");
         // As WMCO has it: its own text, under one key.
         let theirs = text(&Api::namespaced(client, MACHINES)).await;
-        let as_wmco = json!({"metadata": {"labels": null}, "data": null,
+        let change = json!({"metadata": {"labels": null}, "data": null,
             "stringData": {DATA: theirs}});
-        let (params, as_wmco) = (PatchParams::default(), Patch::Merge(as_wmco));
+        let params = PatchParams::default();
+        let as_wmco = Patch::Merge(change);
         let patched = secrets.patch(NAME, &params, &as_wmco).await;
         assert_eq!(text_under(&patched.expect("patched"), VALUE), None);
         keeper.once().await.expect("mended");

@@ -179,7 +179,8 @@ impl Fleet {
     async fn lets_in(&self, host: &Host, key: &Key) -> bool {
         let KeyedCluster { dialer, limits, .. } = &self.site;
         let pin = host.host_keys()[0].clone();
-        let (address, user) = (host.internal_ip(), "Administrator");
+        let address = host.internal_ip();
+        let user = "Administrator";
         let opened = Session::open(dialer, &address, user, Some(&pin), key, *limits).await;
         opened.is_ok()
     }
@@ -237,7 +238,8 @@ pub(super) fn refusal(done: Result<KeyReport, Failure>) -> String {
 #[tokio::test(start_paused = true)]
 async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() {
     let fleet = Fleet::of(50, UserData::Ours).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     let away: Vec<Arc<Host>> = fleet.hosts().drain(..2).collect();
     let away_names: Vec<&str> = away.iter().map(|host| host.name()).collect();
     away.iter().for_each(|host| host.power_off());
@@ -362,7 +364,8 @@ async fn a_wrong_new_key_changes_nothing_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_third_key_waits_for_the_end_and_the_previous_one_leads_back() {
     let fleet = Fleet::of(2, UserData::Ours).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     fleet.rotated(&new).await;
     let third = made(KeyKind::Ecdsa(256));
     let refused = refusal(rotate(&fleet.site, &third, &[], true).await);
@@ -382,7 +385,8 @@ async fn a_third_key_waits_for_the_end_and_the_previous_one_leads_back() {
 #[tokio::test(start_paused = true)]
 async fn an_old_key_that_user_data_would_bring_back_is_not_taken_away_and_the_host_is_named() {
     let fleet = Fleet::of(2, UserData::Others).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     fleet.rotated(&new).await;
     fleet.reboot().await;
     // The whole file was written anew, so the previous key is what opens them.
@@ -415,7 +419,8 @@ async fn an_old_key_that_user_data_would_bring_back_is_not_taken_away_and_the_ho
 #[tokio::test(start_paused = true)]
 async fn a_host_that_a_person_gives_up_holds_up_nothing() {
     let fleet = Fleet::of(2, UserData::Ours).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     let lost = fleet.hosts()[1].clone();
     lost.power_off();
     fleet.rotated(&new).await;
@@ -446,10 +451,12 @@ async fn cut_after<T>(polls: u32, work: impl Future<Output = T>) -> Option<T> {
 #[tokio::test(start_paused = true)]
 async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() {
     let fleet = Fleet::of(3, UserData::Ours).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     let mut keys = [&old, &new];
     let mut cuts = 0;
-    let (mut half_added, mut half_taken) = (0, 0);
+    let mut half_added = 0;
+    let mut half_taken = 0;
     // Each turn rotates to the other key, and cuts both commands one poll later than the turn before.
     for polls in 1.. {
         let [from, to] = keys;
@@ -497,7 +504,8 @@ async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() 
     let mut old = fleet.old();
     let mut crossed = 0;
     for polls in (0..400).step_by(3) {
-        let (mine, theirs) = (new(), new());
+        let mine = new();
+        let theirs = new();
         let mut first = pin!(rotate(&fleet.site, &mine, &[], true));
         let done = cut_after(polls, first.as_mut()).await;
         let ended = done.is_some();
@@ -537,7 +545,8 @@ async fn of_two_who_rotate_at_once_one_is_refused_and_leaves_no_key_on_a_host() 
 
 #[test]
 fn a_report_for_programs_has_fingerprints_and_no_key() {
-    let (old, new) = (new(), new());
+    let old = new();
+    let new = new();
     let report = KeyReport::of_rotation(&old, &new, false);
     let json: Value = report.json();
     let print = json["newKey"].as_str().expect("a fingerprint");
@@ -548,7 +557,8 @@ fn a_report_for_programs_has_fingerprints_and_no_key() {
 #[tokio::test(start_paused = true)]
 async fn a_previous_key_that_is_the_present_one_is_taken_off_no_host() {
     let fleet = Fleet::of(2, UserData::Ours).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     fleet.rotated(&new).await;
     // What a program does that owns the present key alone: it puts the old one back.
     let secrets: Api<Secret> = Api::namespaced(fleet.site.client.clone(), HOME);

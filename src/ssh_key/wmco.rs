@@ -105,7 +105,8 @@ impl WmcoNodes {
             return Ok(None);
         }
         let secrets = self.secrets(site, (old, new)).await?;
-        let (from, to) = (key_hash(&old.public), key_hash(&new.public));
+        let from = key_hash(&old.public);
+        let to = key_hash(&new.public);
         let api: Api<Node> = Api::all(site.client.clone());
         let mut changed = 0_usize;
         for node in &self.nodes {

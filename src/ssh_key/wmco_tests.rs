@@ -87,7 +87,8 @@ async fn user_data_follows(fleet: &Fleet, old: &KeyText, new: &KeyText) {
 /// A fleet in the middle of a move, whose key was rotated. The account of WICD shows where WMCO was.
 async fn moved_and_rotated() -> (Fleet, KeyText, KeyText) {
     let fleet = Fleet::of(2, UserData::Others).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     of_wmco(&fleet, &old).await;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": crate::migrate::WICD, "namespace": OPERATOR}});
@@ -148,7 +149,8 @@ async fn a_wmco_that_comes_back_to_other_user_data_deletes_machines() {
 #[tokio::test(start_paused = true)]
 async fn no_key_is_rotated_beside_a_wmco_that_runs() {
     let fleet = Fleet::of(2, UserData::Others).await;
-    let (old, new) = (fleet.old(), new());
+    let old = fleet.old();
+    let new = new();
     of_wmco(&fleet, &old).await;
     let before = fleet.files();
     let _wmco = Wmco::start(&fleet.world, Options::default()).expect("WMCO");

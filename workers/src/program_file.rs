@@ -235,7 +235,8 @@ mod tests {
             let told = program(&go_program(&lines)).containerd();
             told.map(|it| (it.major, it.minor))
         };
-        let (one, two) = (CONTAINERD_MODULE, "github.com/containerd/containerd/v2");
+        let one = CONTAINERD_MODULE;
+        let two = "github.com/containerd/containerd/v2";
         let linked = "github.com/containerd/containerd/v2/version.Version=";
         let table = [
             (of(one, "v1.7.35", ""), Some((1, Some(7)))),

@@ -350,7 +350,8 @@ async fn forged_orders_are_done_without_keys_and_refused_with_them() {
     let open = started!(NatsServer::start(NatsOptions::default()));
     let shut = started!(NatsServer::start(NatsOptions::default()));
     let folder = test_dir("signed-orders");
-    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let ours = keys(folder.path(), "a");
+    let foreign = keys(folder.path(), "b");
     let without = taken(&open, None, &ours, &foreign).await;
     assert_eq!(without, [1, 2, 3, 4, 5, 6, 8, 7]);
     let with = taken(&shut, Some(Arc::clone(&ours)), &ours, &foreign).await;

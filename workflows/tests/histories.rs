@@ -66,7 +66,8 @@ fn every_recorded_history_is_decided_as_it_was() {
             let (ours, divergence) = replay_record(before.as_ref(), &record, sum);
             if let Some(found) = divergence {
                 let seq = found.seq;
-                let (today, then) = (decided(&found.ours), decided(&found.recorded));
+                let today = decided(&found.ours);
+                let then = decided(&found.recorded);
                 assert_eq!(today, then, "{} record {seq}", file.display());
             }
             before = Some(ours);

@@ -109,7 +109,8 @@ fn runs() -> Vec<RunId> {
 
 /// Takes every message, and says so.
 fn reads(store: &Arc<NatsStore>) -> (JoinHandle<()>, mpsc::UnboundedReceiver<Vec<u8>>) {
-    let (store, (tell, took)) = (Arc::clone(store), mpsc::unbounded_channel());
+    let store = Arc::clone(store);
+    let (tell, took) = mpsc::unbounded_channel();
     let reading = tokio::spawn(async move {
         while let Ok(deliveries) = store.inbox().take(64).await {
             let done = deliveries.iter().map(|it| (it.token, Ack::Done));

@@ -167,7 +167,8 @@ impl SignedAt {
     /// [`Refusal::Stale`]: it is older, or in the future.
     pub fn within(self, age: Duration, now: Self) -> Result<(), Refusal> {
         let slack = CLOCKS_DIFFER_MAX.as_millis();
-        let (signed, now) = (u128::from(self.0), u128::from(now.0));
+        let signed = u128::from(self.0);
+        let now = u128::from(now.0);
         let good = now <= signed + age.as_millis() + slack && signed <= now + slack;
         good.then_some(()).ok_or(Refusal::Stale)
     }
@@ -313,7 +314,10 @@ impl Keys {
         };
         let mut parts = value.as_str().splitn(4, '.');
         let mut part = || parts.next().ok_or(Refusal::Malformed);
-        let (format, at, id, signature) = (part()?, part()?, part()?, part()?);
+        let format = part()?;
+        let at = part()?;
+        let id = part()?;
+        let signature = part()?;
         let at_ms: u64 = at.parse().map_err(|_| Refusal::Malformed)?;
         if format != FORMAT {
             return Err(Refusal::Malformed);
@@ -542,7 +546,8 @@ mod tests {
 
     #[test]
     fn a_signature_has_an_age() {
-        let (age, second) = (Duration::from_secs(60), 1_000);
+        let age = Duration::from_secs(60);
+        let second = 1_000;
         let now = SignedAt(1_000_000 * second);
         for (ago_s, good) in [
             (0, true),
@@ -559,7 +564,8 @@ mod tests {
     #[test]
     fn what_is_no_signature_of_a_known_key_is_refused_and_counted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (ours, others) = (folder.path().join("a"), folder.path().join("b"));
+        let ours = folder.path().join("a");
+        let others = folder.path().join("b");
         make(&ours, &["engine"], None).expect("keys");
         make(&others, &["engine"], None).expect("keys");
         let keys = Keys::open(&ours, &["engine"], false).expect("keys");
@@ -608,7 +614,8 @@ mod tests {
     #[test]
     fn keys_are_never_overwritten_and_overlap_in_a_rotation() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        let old = folder.path().join("old");
+        let new = folder.path().join("new");
         make(&old, &["engine"], None).expect("keys");
         assert!(make(&old, &["engine"], None).is_err(), "it is there");
         make(&new, &["engine"], Some(&old.join(PUBLIC_KEYS_FILE))).expect("keys");

@@ -51,7 +51,9 @@ impl Release {
 fn day(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, '-').map(str::parse::<i64>);
     let mut part = || parts.next()?.ok();
-    let (year, month, day) = (part()?, part()?, part()?);
+    let year = part()?;
+    let month = part()?;
+    let day = part()?;
     if !(1..=9_999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }

@@ -177,7 +177,8 @@ mod tests {
             owner: None,
             ..machine.clone()
         };
-        let (going, comes) = (host(&deleted), host(&comes));
+        let going = host(&deleted);
+        let comes = host(&comes);
         assert_eq!(of(&[&serves, &going, &comes]), 3, "BYOH hosts");
     }
 

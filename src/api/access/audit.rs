@@ -301,7 +301,8 @@ impl Audit {
         let now = now.unwrap_or_default();
         if entry.outcome == AuditOutcome::Refused {
             let mut refusals = self.refusals.locked();
-            let (user, address) = (entry.user.as_deref(), entry.from.as_deref());
+            let user = entry.user.as_deref();
+            let address = entry.from.as_deref();
             if refusals.is_a_flood(now.as_secs() / 60, user, address) {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
                 return Ok(());

@@ -45,7 +45,8 @@ fn halted(action: &Action, machine: &Machine, person: &str) -> Option<String> {
     let by_people = machine.halts().filter(|halt| halt.by.is_some());
     let all: Vec<&str> = by_people.map(|halt| halt.text.as_str()).collect();
     let is = |kind: HaltKind| machine.halts().any(|it| it.kind == kind && it.by.is_some());
-    let (paused, held) = (is(HaltKind::Paused), is(HaltKind::Held));
+    let paused = is(HaltKind::Paused);
+    let held = is(HaltKind::Held);
     let does = match (paused, held) {
         (false, _) if action.name == DRAIN.name => "sets the hold aside until it is resumed",
         (true, true) => "ends the pause and the hold",

@@ -61,7 +61,8 @@ impl DemoOutcome {
             1 => ", one that failed on the way was retried from its failed step".to_owned(),
             n => format!(", {n} that failed on the way were retried from their failed steps"),
         };
-        let (taken, away) = (self.max_taken_observed, self.max_unavailable_observed);
+        let taken = self.max_taken_observed;
+        let away = self.max_unavailable_observed;
         let by_faults = if away > taken {
             format!(" ({away} were away at once, with those that faults took)")
         } else {

@@ -206,7 +206,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_retry_mends_and_a_refused_one_says_so() {
-        let (ok, conflict) = (StatusCode::OK, StatusCode::CONFLICT);
+        let ok = StatusCode::OK;
+        let conflict = StatusCode::CONFLICT;
         assert_eq!(mended("{}", ok).await, (ok, vec!["u-1".to_owned()]));
         let (status, mended_too, body) = answered("{}", conflict).await;
         assert_eq!(

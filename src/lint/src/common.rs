@@ -212,7 +212,8 @@ pub(crate) fn cased(map: &Node, known: &[&str], found: &mut Vec<Finding>) {
 
 /// Whether two words differ by one or two letters at most.
 pub(crate) fn close(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let one: Vec<char> = one.chars().collect();
+    let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.iter().enumerate() {
         let mut before = std::mem::replace(&mut row[0], i + 1);

@@ -95,7 +95,8 @@ pub fn traces(object: &Value) -> Vec<String> {
         text.to_lowercase().contains("dormer") && !text.starts_with("fleet.dormer.io/")
     };
     let word = |field: &Value| field.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
+    let kind = word(&object["kind"]);
+    let name = word(&object["metadata"]["name"]);
     let mut found = Vec::new();
     if word(&object["apiVersion"]).starts_with("dormer.io/") {
         found.push(format!("{kind} {name}"));

@@ -273,7 +273,8 @@ impl World {
             let Some(next) = coming.min_by_key(|message| (message.after, message.token)) else {
                 return self.forget_replaced();
             };
-            let (token, address) = (next.token, next.address.clone());
+            let token = next.token;
+            let address = next.address.clone();
             for message in &mut self.messages {
                 message.replaced |=
                     message.arrived && address.is_some() && message.address == address;

@@ -115,7 +115,9 @@ fn orders_that_outlive_their_tasks_are_worked_on_and_change_nothing() {
 #[test]
 fn every_law_holds_at_each_limit_of_a_count() {
     let none = Limits::default();
-    let (outbox, facts, events) = (Some(1), Some(1), Some(2));
+    let outbox = Some(1);
+    let facts = Some(1);
+    let events = Some(2);
     let table = [
         (Limits { outbox, ..none }, [true, false, false]),
         (Limits { facts, ..none }, [false, true, false]),

@@ -124,7 +124,10 @@ async fn delete<H: Host>(run: &mut Run<H>, folder: &str, name: &str) {
 fn part(name: &str) -> Option<(u64, u32)> {
     let (_, who) = name.strip_suffix(".part")?.rsplit_once('.')?;
     let mut numbers = who.split('-');
-    let (seq, _, attempt) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    let seq = numbers.next()?;
+    // The ordinal.
+    numbers.next()?;
+    let attempt = numbers.next()?;
     Some((seq.parse().ok()?, attempt.parse().ok()?))
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn name(path: &str) -> &str {
 
 /// Whether `path` is `folder`, or lies below it; without regard to case, as Windows compares.
 pub(crate) fn within(path: &str, folder: &str) -> bool {
-    let (path, folder) = (path.to_ascii_lowercase(), folder.to_ascii_lowercase());
+    let path = path.to_ascii_lowercase();
+    let folder = folder.to_ascii_lowercase();
     path.strip_prefix(folder.trim_end_matches('\\'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('\\'))
 }

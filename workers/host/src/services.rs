@@ -608,7 +608,8 @@ async fn stops<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
 /// Starts a service and waits until it runs, which says nothing about its health.
 pub(crate) async fn start<H: Host>(run: &mut Run<H>, name: &str, limit_ms: u64) -> Result<()> {
     run.stopped.retain(|stopped| !same(stopped, name));
-    let (mut retried, mut waited) = (false, false);
+    let mut retried = false;
+    let mut waited = false;
     loop {
         let error = match run.host.ask(ServiceStart { name: name.into() }).await {
             Ok(()) => break,

@@ -136,7 +136,8 @@ fn an_orphan_is_ended_before_a_start() {
 #[test]
 fn what_runs_below_a_folder_that_is_put_aside_is_ended_and_its_namesake_is_not() {
     let mut host = SimulatedHost::new();
-    let (old, new) = (r"C:\k\v1\crictl.exe", r"C:\k\v2\crictl.exe");
+    let old = r"C:\k\v1\crictl.exe";
+    let new = r"C:\k\v2\crictl.exe";
     let document = of(vec![
         folder(r"C:\k\v1"),
         folder(r"C:\k\v2"),

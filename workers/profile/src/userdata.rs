@@ -53,7 +53,8 @@ pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
 /// (WMCO `pkg/secrets/secrets.go`, GenerateUserData, read at 0be4b9cc).
 #[must_use]
 pub fn with_other_key(text: &str, old: &str, new: &str) -> Option<String> {
-    let (old, new) = (old.trim_end(), new.trim_end());
+    let old = old.trim_end();
+    let new = new.trim_end();
     text.contains(old).then(|| text.replace(old, new))
 }
 

@@ -119,7 +119,8 @@ impl NatsOrders {
     }
 
     async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
-        let (subject, headers) = (&message.subject, message.headers.as_ref());
+        let subject = &message.subject;
+        let headers = message.headers.as_ref();
         let verified = self
             .link
             .verify(&[Origin::Engine], subject, &message.payload, headers);

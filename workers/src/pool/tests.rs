@@ -109,7 +109,8 @@ fn the_terms_name_the_installed_payloads_that_lead_to_one() {
     assert_eq!(lead(expired, "d-34", None), Vec::<String>::new());
     let newer: &[(&str, &[&str])] = &[("d-34", &["c-35"]), ("c-35", &["b-34"])];
     assert_eq!(lead(newer, "d-34", None), ["b-34: c-35"]);
-    let (oldest, newest) = (34, 34);
+    let oldest = 34;
+    let newest = 34;
     let servers = Some(ApiServers { oldest, newest });
     assert_eq!(lead(newer, "d-34", servers), Vec::<String>::new());
     // One that is not for each host of the last is no way there.

@@ -105,7 +105,8 @@ fn asked_in_another_name(
     });
     let all = astray.filter_map(|(csr, name_of)| {
         let csr = view.csrs.get(csr)?;
-        let (asker, other) = (csr.first.as_ref()?, csr.node.as_ref()?);
+        let asker = csr.first.as_ref()?;
+        let other = csr.node.as_ref()?;
         let may_be = other != name && asker.may_be(home, uid);
         may_be.then_some((csr, asker, other, *name_of))
     });

@@ -336,7 +336,8 @@ impl View {
 
     /// Whose name a request for a first certificate has, if that shows that its host has the wrong one.
     fn name_in(&self, csr: &ObservedCsr, home: &str) -> Option<NameOf> {
-        let (asker, name) = (csr.first.as_ref()?, csr.node.as_ref()?);
+        let asker = csr.first.as_ref()?;
+        let name = csr.node.as_ref()?;
         let owner = self.owner_of_csr(name);
         let name_of = match (self.node_names.contains_key(name), owner) {
             (true, _) => NameOf::Node,

@@ -338,7 +338,8 @@ async fn a_comparison_renews_a_token_that_is_due_and_changes_nothing_else() {
         Some(String::from_utf8_lossy(file.bytes().expect("in memory")).into_owned())
     };
     let token = r"C:\k\cloud-node-manager-token";
-    let (firewall, ca) = ("dormer-kubelet", r"C:\k\cloud-node-manager-ca.crt");
+    let firewall = "dormer-kubelet";
+    let ca = r"C:\k\cloud-node-manager-ca.crt";
     {
         let host = bench.simulated();
         let mut state = host.state();

@@ -261,7 +261,8 @@ async fn a_proxys_password_reaches_the_host_and_no_view() {
         config.named_secrets("aws", &mut named);
         environment(&named)
     };
-    let (before, after) = (named(&first), named(&second));
+    let before = named(&first);
+    let after = named(&second);
     let shown = readable(&before);
     assert_eq!(value(&shown, "HTTP_PROXY"), address("***"));
     for document in [&before, &after] {

@@ -479,7 +479,9 @@ async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain(
             json!({"spec": {"taints": off}, "metadata": {"annotations": anew}}),
         );
         let stood = Arc::new(Mutex::new(0));
-        let (there, machine, count) = (bench.clone(), m.clone(), Arc::clone(&stood));
+        let there = bench.clone();
+        let machine = m.clone();
+        let count = Arc::clone(&stood);
         bench.gate.before(skip, move || {
             *count.lock().expect("unpoisoned") = there.remaining_pods().len();
             there.patch_node(&machine, json!({"spec": {"taints": null}}));

@@ -22,7 +22,8 @@ fn found(name: &str) -> Outcome {
 async fn a_node_is_found_by_any_of_its_names_and_by_its_provider_id() {
     let bench = Bench::new(2, false).await;
     let machines = bench.machines();
-    let (m, other) = (&machines[0], &machines[1]);
+    let m = &machines[0];
+    let other = &machines[1];
     let id = bench.machine(m)["spec"]["providerID"].clone();
     let id = id.as_str();
     assert!(id.is_some(), "the cloud gives one");

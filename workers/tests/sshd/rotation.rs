@@ -78,7 +78,8 @@ async fn a_key_is_added_beside_the_old_one_and_the_old_one_is_taken_away_in_plac
             .permissions()
     };
     fs::set_permissions(&bench.file, fs::Permissions::from_mode(0o600)).expect("set");
-    let (old, new) = (&bench.old, bench.made("new", KeyKind::Ed25519));
+    let old = &bench.old;
+    let new = bench.made("new", KeyKind::Ed25519);
     let login = bench.login();
 
     assert_eq!(login.add_key(old, &new).await, Ok(Step::Done));

@@ -68,7 +68,8 @@ impl State {
         let present = self.paused.as_ref().map(|by| (by, &self.paused_who));
         let ignored = self.ignored().then_some((Halt::Ignored, None));
         let paused = present.or(older).map(|(by, who)| {
-            let (by, who) = (by.clone(), who.clone());
+            let by = by.clone();
+            let who = who.clone();
             (Halt::Paused { by, who }, self.paused_since)
         });
         let held = self.holds().into_iter();

@@ -145,7 +145,8 @@ impl Group<'_> {
         if names.is_empty() {
             return;
         }
-        let (before, after) = (&words[..at], &words[at + 1..]);
+        let before = &words[..at];
+        let after = &words[at + 1..];
         let all = before.iter().chain(&names).chain(after);
         step.argv = all.map(|it| (*it).to_owned()).collect();
     }

@@ -319,7 +319,8 @@ fn a_machine_beyond_the_limit_of_its_rollout_says_so() {
         );
         found.why.contains(room)
     };
-    let (serves, waits) = (MachinePhase::Serving, MachinePhase::LeaseWait);
+    let serves = MachinePhase::Serving;
+    let waits = MachinePhase::LeaseWait;
     assert!(says(serves, json!({"members": 5_000, "turnedAway": ["m"]})));
     assert!(says(waits, json!({"members": 5_000, "turnedAway": ["u"]})));
     // The rollout names sixteen of them.

@@ -157,7 +157,8 @@ mod tests {
     async fn a_clock_of_a_pace_counts_the_seconds_of_the_world() {
         let pace = Pace::times_faster(100.0);
         let clock = WorldClock::of_pace(pace);
-        let (began, of_system) = (clock.now(), clock.system_now());
+        let began = clock.now();
+        let of_system = clock.system_now();
         pace.sleep(Duration::from_secs(3_600)).await;
         let lasted = clock.now().duration_since(began).as_secs_f64();
         assert!((lasted - 3_600.0).abs() < 0.1, "{lasted}");

@@ -1071,7 +1071,8 @@ fn stat_rows(add: Add<'_>) {
     add(&|at| {
         // Deeper than MAX_PATH.
         let name = "n".repeat(120);
-        let (one, two) = (at(&name), at(&format!(r"{name}\{name}")));
+        let one = at(&name);
+        let two = at(&format!(r"{name}\{name}"));
         let file = format!(r"{two}\a");
         Row::new(
             "paths may be longer than 260 characters",

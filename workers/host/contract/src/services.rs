@@ -218,7 +218,8 @@ fn of_records(names: &ServiceNames<'_>) -> Vec<Row> {
         Refused(&[1073]),
         CREATE,
     ));
-    let (name, first) = (names.name("shown"), names.name("shown1"));
+    let name = names.name("shown");
+    let first = names.name("shown1");
     let shown = |text: &str| ServiceSettings {
         display: Some(text.into()),
         ..command(r"C:\windows\k\a.exe")
@@ -634,7 +635,8 @@ fn of_stops(names: &ServiceNames<'_>) -> Vec<Row> {
 }
 
 fn of_dependencies(names: &ServiceNames<'_>) -> Vec<Row> {
-    let (first, second) = (names.name("dep-a"), names.name("dep-b"));
+    let first = names.name("dep-a");
+    let second = names.name("dep-b");
     let depends = |on: &[&String]| ServiceSettings {
         depends: Some(on.iter().map(|it| (*it).clone()).collect()),
         ..names.command("plain")
@@ -654,7 +656,8 @@ fn of_dependencies(names: &ServiceNames<'_>) -> Vec<Row> {
         }),
     )
     .not_on_wine(NO_DEPENDENCIES);
-    let (first, second) = (names.name("dep-c"), names.name("dep-d"));
+    let first = names.name("dep-c");
+    let second = names.name("dep-d");
     let started = Row::new(
         "what a service depends on is started before it",
         vec![
@@ -668,7 +671,8 @@ fn of_dependencies(names: &ServiceNames<'_>) -> Vec<Row> {
     .eventually(status(&second), runs())
     .then(status(&first), runs())
     .not_on_wine(NO_DEPENDENCIES);
-    let (first, second) = (names.name("dep-e"), names.name("dep-f"));
+    let first = names.name("dep-e");
+    let second = names.name("dep-f");
     let held = Row::new(
         "a service is not stopped while one that depends on it runs",
         vec![
@@ -693,7 +697,8 @@ fn of_dependencies(names: &ServiceNames<'_>) -> Vec<Row> {
         START,
     )
     .not_on_wine(NO_DEPENDENCIES);
-    let (first, second) = (names.name("dep-h"), names.name("dep-i"));
+    let first = names.name("dep-h");
+    let second = names.name("dep-i");
     let none = ServiceSettings {
         depends: Some(vec![]),
         ..ServiceSettings::default()

@@ -163,7 +163,8 @@ fn built(folder: &Path) -> String {
 #[test]
 fn two_builds_in_two_folders_are_the_same_bytes() {
     let part = long!("host-program");
-    let (short, other) = (test_dir("a"), test_dir("host-program"));
+    let short = test_dir("a");
+    let other = test_dir("host-program");
     let longer = other.path().join("a folder with another length");
     fs::create_dir(&longer).expect("a folder");
     let first = built(short.path());

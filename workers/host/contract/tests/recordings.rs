@@ -191,7 +191,8 @@ fn only_what_lies_in_the_scope_is_harmless() {
         ServiceCreate { name, settings }.operation()
     };
     let moved = |from: &str, to: &str| {
-        let (from, to) = (from.into(), to.into());
+        let from = from.into();
+        let to = to.into();
         let replace = false;
         FileRename { from, to, replace }.operation()
     };
@@ -306,7 +307,8 @@ fn probe_of(host: SimulatedHost) -> Vec<RecordedLine> {
 #[test]
 fn a_recording_for_others_has_stand_ins_for_what_names_its_host() {
     let why = |why: &str| {
-        let (result, why) = (RowResult::Differs, why.to_owned());
+        let result = RowResult::Differs;
+        let why = why.to_owned();
         vec![RecordedLine::Shown { result, why }]
     };
     let private = [
@@ -348,8 +350,8 @@ fn what_a_recording_says_itself_of_its_host_is_not_in_it() {
     let private = ["win-fresh.intern.bigcorp.example".to_owned()];
     let stand_ins = StandIns::of(&lines, &private);
     let clean = stand_ins.lines(&lines).expect("clean");
-    let (whole, text) = (recording::text(&lines), recording::text(&clean));
-    let (whole, text) = (whole.to_lowercase(), text.to_lowercase());
+    let whole = recording::text(&lines).to_lowercase();
+    let text = recording::text(&clean).to_lowercase();
     for name in [
         "win-fresh",
         "web-shop-1",

@@ -338,7 +338,8 @@ impl Disk {
 
     /// MS-FSCC, FileRenameInformation: 5 is both "the target has open handles" and "read-only"; 32 is the source's.
     pub(crate) fn rename(&mut self, from: &str, to: &str, replace: bool) -> Result<()> {
-        let (from_key, to_key) = (lower(from), lower(to));
+        let from_key = lower(from);
+        let to_key = lower(to);
         let source = self.find(from)?.clone();
         self.parent_is_there(&to_key)?;
         if self.is_held(&from_key) {

@@ -612,7 +612,8 @@ impl Scm {
 
     /// A file that processes run from was renamed.
     pub(crate) fn renamed(&mut self, from: &str, to: &str) {
-        let (from, to) = (lower(from), lower(to));
+        let from = lower(from);
+        let to = lower(to);
         for process in self.processes.values_mut() {
             if process.mapped == from {
                 process.mapped.clone_from(&to);

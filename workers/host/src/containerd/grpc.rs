@@ -160,7 +160,8 @@ impl<S: Read + Write> Connection<S> {
         let mut head = [0; 9];
         self.read(&mut head)?;
         let size = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        let (kind, flags) = (head[3], head[4]);
+        let kind = head[3];
+        let flags = head[4];
         let id = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
         if size > FRAME_BYTES {
             return Err(wrong("whoever answers speaks no HTTP/2"));
@@ -270,7 +271,8 @@ impl Call {
 
 /// A frame's payload without padding and priority.
 fn plain(payload: &[u8], flags: u8) -> Option<&[u8]> {
-    let (mut from, mut to) = (0, payload.len());
+    let mut from = 0;
+    let mut to = payload.len();
     if flags & PADDED != 0 {
         to = to.checked_sub(usize::from(*payload.first()?))?;
         from += 1;

@@ -113,7 +113,10 @@ fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
     let symbols: Vec<u8> = (0..=LENGTH_MAX).flat_map(of).collect();
     let mut out = Vec::new();
     // The first code of the present length, and which symbol it means.
-    let (mut code, mut length, mut first, mut from) = (0_u32, 0_u8, 0_u32, 0_usize);
+    let mut code = 0_u32;
+    let mut length = 0_u8;
+    let mut first = 0_u32;
+    let mut from = 0_usize;
     for byte in bytes {
         for bit in (0..8).rev() {
             code = code << 1 | u32::from(byte >> bit & 1);

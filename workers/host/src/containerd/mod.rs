@@ -172,8 +172,10 @@ fn now_seconds() -> u64 {
 
 /// A time as containerd reads it (Howard Hinnant, *chrono-compatible low-level date algorithms*, `civil_from_days`).
 fn rfc_3339(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day) = (days / 146_097, days % 146_097);
+    let days = seconds / 86_400 + 719_468;
+    let rest = seconds % 86_400;
+    let era = days / 146_097;
+    let day = days % 146_097;
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let shifted = (5 * day + 2) / 153;
@@ -184,7 +186,9 @@ fn rfc_3339(seconds: u64) -> String {
         shifted - 9
     };
     let year = year + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    let hour = rest / 3_600;
+    let minute = rest / 60 % 60;
+    let second = rest % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

@@ -160,7 +160,8 @@ impl<'a> Items<'a> {
         if !self.values.holds(&ports.when) {
             return;
         }
-        let (start, count) = (ports.start, ports.count);
+        let start = ports.start;
+        let count = ports.count;
         let end = u32::from(start) + u32::from(count);
         if start < DYNAMIC_START_MIN || count < DYNAMIC_COUNT_MIN || end > 65_536 {
             let reason = format!(

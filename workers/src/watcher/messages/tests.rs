@@ -889,7 +889,8 @@ fn a_hundred_requests_that_show_nothing_hide_none_that_shows_something() {
     harness.observe(ObservedObject::of(machine("b", 1, Some("win-3"), None)));
     harness.everything();
     for nth in 0..150 {
-        let (uid, name) = (format!("r{nth:03}"), format!("linux-{nth}"));
+        let uid = format!("r{nth:03}");
+        let name = format!("linux-{nth}");
         harness.observe(first(&uid, &name, FirstAsker::Shared, 2));
     }
     let user = token::user(&token::id("dormer", "b", 0));
@@ -907,12 +908,14 @@ fn a_hundred_requests_that_any_host_may_have_made_do_not_hide_a_machines_own() {
     let mut harness = Harness::new(&[]);
     harness.observe(ObservedObject::of(machine("b", 1, Some("win-3"), None)));
     for nth in 0..150 {
-        let (uid, name) = (format!("n{nth:03}"), format!("linux-{nth}"));
+        let uid = format!("n{nth:03}");
+        let name = format!("linux-{nth}");
         harness.observe(node(&uid, &name, 1));
     }
     harness.everything();
     for nth in 0..150 {
-        let (uid, name) = (format!("r{nth:03}"), format!("linux-{nth}"));
+        let uid = format!("r{nth:03}");
+        let name = format!("linux-{nth}");
         harness.observe(first(&uid, &name, FirstAsker::Shared, 2));
     }
     let user = token::user(&token::id("dormer", "b", 0));
@@ -934,7 +937,8 @@ fn a_thousand_requests_with_one_machines_own_token_are_compared_as_a_few() {
     let own = |uid: &str| FirstAsker::Own(token::user(&token::id("dormer", uid, 0)));
     // The oldest comes last by its UID.
     for nth in 0..1_000 {
-        let (uid, name) = (format!("r{:04}", 999 - nth), format!("linux-{nth}"));
+        let uid = format!("r{:04}", 999 - nth);
+        let name = format!("linux-{nth}");
         harness.observe(first(&uid, &name, own("b"), 2 + nth));
     }
     harness.observe(first("z", "other", own("a"), 2_000));

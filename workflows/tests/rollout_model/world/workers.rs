@@ -82,7 +82,8 @@ impl World {
             Step::ReadNode if reads && m.kept => Err(Answer::NotOpened),
             Step::ReadNode if may(m.on_node) => Ok(Step::WriteNode { fresh }),
             Step::WriteNode { fresh: true } => {
-                let (ready, kept) = (m.ready, m.kept);
+                let ready = m.ready;
+                let kept = m.kept;
                 m.disturbed |= m.ready && !m.cordoned;
                 (m.on_node, m.cordoned) = ((token, true), true);
                 self.written(worker.who, false);

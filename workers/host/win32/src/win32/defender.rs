@@ -74,7 +74,8 @@ fn texts(object: &IWbemClassObject, name: PCWSTR) -> windows::core::Result<Vec<S
 unsafe fn elements(array: *const SAFEARRAY) -> windows::core::Result<Vec<String>> {
     // SAFETY: the bounds are those of the array; each element is a text of its own, freed when it is dropped.
     unsafe {
-        let (low, high) = (SafeArrayGetLBound(array, 1)?, SafeArrayGetUBound(array, 1)?);
+        let low = SafeArrayGetLBound(array, 1)?;
+        let high = SafeArrayGetUBound(array, 1)?;
         let mut texts = Vec::new();
         for index in low..=high {
             let mut text = BSTR::new();

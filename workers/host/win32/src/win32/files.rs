@@ -257,7 +257,8 @@ pub(super) fn write_new(ask: &FileWriteNew) -> Result<Digest> {
 }
 
 pub(super) fn rename(ask: &FileRename) -> Result<()> {
-    let (from, to) = (text::path(&ask.from)?, text::path(&ask.to)?);
+    let from = text::path(&ask.from)?;
+    let to = text::path(&ask.to)?;
     let flags = if ask.replace {
         MOVEFILE_REPLACE_EXISTING
     } else {
@@ -319,7 +320,8 @@ pub(super) fn version(path: &str) -> Result<[u16; 4]> {
     // SAFETY: it has the length of the structure; nothing is said of its alignment.
     let info: VS_FIXEDFILEINFO = unsafe { found.cast::<VS_FIXEDFILEINFO>().read_unaligned() };
     let halves = |number: u32| [(number >> 16) as u16, (number & 0xffff) as u16];
-    let ([a, b], [c, d]) = (halves(info.dwFileVersionMS), halves(info.dwFileVersionLS));
+    let [a, b] = halves(info.dwFileVersionMS);
+    let [c, d] = halves(info.dwFileVersionLS);
     Ok([a, b, c, d])
 }
 
@@ -367,7 +369,8 @@ pub(super) fn tree_remove(path: &str) -> Result<()> {
 
 pub(super) fn space(path: &str) -> Result<Space> {
     let path = text::path(path)?;
-    let (mut total, mut free) = (0, 0);
+    let mut total = 0;
+    let mut free = 0;
     // SAFETY: the path ends with a NUL; the first number (free for this user) may be left out.
     error::check(unsafe {
         GetDiskFreeSpaceExW(path.as_ptr(), null_mut(), &raw mut total, &raw mut free)

@@ -36,7 +36,8 @@ pub(super) fn read() -> Result<PortRange> {
         let [Some(object)] = objects else {
             return Ok(None);
         };
-        let (start, count) = (port(&object, START)?, port(&object, COUNT)?);
+        let start = port(&object, START)?;
+        let count = port(&object, COUNT)?;
         Ok(start
             .zip(count)
             .map(|(start, count)| PortRange { start, count }))

@@ -86,7 +86,9 @@ fn room(bytes: usize) -> Vec<u64> {
 pub(super) fn list() -> Result<Vec<ServiceEntry>> {
     let manager = manager(SC_MANAGER_CONNECT | SC_MANAGER_ENUMERATE_SERVICE)?;
     let mut buffer = room(LIST_MAX);
-    let (mut needed, mut count, mut resume) = (0, 0, 0);
+    let mut needed = 0;
+    let mut count = 0;
+    let mut resume = 0;
     let mut found = Vec::new();
     loop {
         // SAFETY: the handle is open; the buffer is as large as is said; null is every group.
