@@ -390,9 +390,9 @@ fn missing_values(error: &clap::Error, asked: &clap::Command) -> Option<String> 
     let missing = words(error.get(ContextKind::InvalidArg));
     let mut arguments = asked.get_positionals();
     let argument = arguments.find(|it| missing.contains(&it.to_string()))?;
-    let values = argument.get_possible_values();
-    let values = values.iter().filter(|it| !it.is_hide_set());
-    let values: Vec<&str> = values.map(clap::builder::PossibleValue::get_name).collect();
+    let possible = argument.get_possible_values();
+    let shown = possible.iter().filter(|it| !it.is_hide_set());
+    let values: Vec<&str> = shown.map(clap::builder::PossibleValue::get_name).collect();
     (!values.is_empty()).then(|| format!("{argument} is one of: {}", values.join(", ")))
 }
 
@@ -436,9 +436,9 @@ fn asked(mut line: impl Iterator<Item = String>) -> (String, clap::Command) {
 /// Sentence with the flags of the command.
 fn flags(name: &str, asked: &clap::Command) -> String {
     let shown = asked.get_arguments().filter(|it| !it.is_hide_set());
-    let shown = shown.filter_map(|it| it.get_long().map(|long| format!("--{long}")));
-    let shown: Vec<String> = shown.collect();
-    match shown.as_slice() {
+    let long = shown.filter_map(|it| it.get_long().map(|long| format!("--{long}")));
+    let flags: Vec<String> = long.collect();
+    match flags.as_slice() {
         [] => format!("{name} has no flags of its own"),
         flags => format!("the flags of {name} are: {}", flags.join(", ")),
     }

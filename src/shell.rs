@@ -48,11 +48,12 @@ pub(crate) struct Completions {
 impl Completions {
     /// Prints completions of the `whole` command.
     pub(crate) fn run(self, mut whole: Command) -> anyhow::Result<ExitCode> {
-        let mut text = Vec::new();
+        let mut generated = Vec::new();
         let commands = commands_with_names(&whole);
-        clap_complete::generate(self.shell, &mut whole, "dormer", &mut text);
-        let text = with_names(self.shell, &String::from_utf8_lossy(&text), &commands);
-        let text = explained(self.shell, &text);
+        clap_complete::generate(self.shell, &mut whole, "dormer", &mut generated);
+        let generated = String::from_utf8_lossy(&generated);
+        let named = with_names(self.shell, &generated, &commands);
+        let text = explained(self.shell, &named);
         let mut out = std::io::stdout();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match written {

@@ -320,10 +320,8 @@ async fn what_a_consumer_delivers_elsewhere_is_neither_an_order_nor_a_record() {
     put.expect("published");
 
     let names = Names::default();
-    let (orders, history) = (
-        names.task_stream(),
-        names.history_stream(history_stream_of(&run)),
-    );
+    let orders = names.task_stream();
+    let history = names.history_stream(history_stream_of(&run));
     let (setup, _) = user(&server, "engine").await;
     let messages = async |stream: &str| {
         let info = asked(

@@ -221,10 +221,10 @@ fn shortened(name: &str) -> String {
 /// Rejects cross-site requests. The browser of a foreign page sends JSON only after a CORS preflight.
 fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
     origin::check(headers, WithoutOrigin::Allowed)?;
-    let content = headers.get(header::CONTENT_TYPE);
-    let content = content.and_then(|value| value.to_str().ok());
-    let content = content.unwrap_or_default();
-    let essence = content.split(';').next().unwrap_or_default().trim();
+    let value = headers.get(header::CONTENT_TYPE);
+    let content_type = value.and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         Ok(())
     } else {

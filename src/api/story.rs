@@ -523,9 +523,9 @@ pub(crate) fn signal_text(signal: &Signal) -> String {
             action.map_or("a signal", |action| action.name).to_owned()
         }
         Signal::Rollout(rollout::Signal::Member(report)) => {
-            let how = [(report.joined, "has joined"), (report.failed, "has failed")];
-            let how = how.iter().find(|(it, _)| *it);
-            let how = how.map_or("has not joined yet", |(_, how)| how);
+            let states = [(report.joined, "has joined"), (report.failed, "has failed")];
+            let reported = states.iter().find(|(it, _)| *it);
+            let how = reported.map_or("has not joined yet", |(_, how)| how);
             let away = if report.unavailable {
                 ", and counts as unavailable"
             } else {

@@ -606,9 +606,9 @@ fn stopped(state: &machine::State) -> Option<String> {
     state.lease.token()?;
     if state.phase.id() == MachinePhase::Drained {
         let progress = &state.request_progress;
-        let by = state.leased_request.and(progress.by.as_deref());
-        let by = by.map(|by| Requester::of(by, progress.who.as_deref()));
-        let by = by.map_or_else(|| A_PERSON.to_owned(), |it| it.to_string());
+        let name = state.leased_request.and(progress.by.as_deref());
+        let requester = name.map(|by| Requester::of(by, progress.who.as_deref()));
+        let by = requester.map_or_else(|| A_PERSON.to_owned(), |it| it.to_string());
         return Some(format!("drained by {by}"));
     }
     let by = Requester::of(state.paused.as_deref()?, state.paused_who.as_deref());

@@ -63,9 +63,9 @@ fn chosen(first: &str, second: Option<&str>) -> Result<(Option<Described>, Strin
 
 /// Failure for a word that is no kind, with the near one.
 fn no_kind(word: &str) -> Failure {
-    let kinds = Described::value_variants().iter();
-    let kinds = kinds.filter_map(|it| Some(it.to_possible_value()?.get_name().to_owned()));
-    let kinds: Vec<String> = kinds.collect();
+    let variants = Described::value_variants().iter();
+    let names = variants.filter_map(|it| Some(it.to_possible_value()?.get_name().to_owned()));
+    let kinds: Vec<String> = names.collect();
     let near = question(word, kinds.iter().map(String::as_str));
     Failure::Usage(format!(
         "{word} is no kind of object{near}\nthe kinds are: {}",

@@ -579,9 +579,9 @@ impl StatusAnswers {
             format!("    {} {verb} the lease", holders(rollout))
         });
         // Who paused it stands among the stopped rollouts.
-        let waits = rollout.waiting_for.as_ref();
-        let waits = waits.filter(|_| rollout.paused.is_none());
-        let waits = waits.map(|what| format!("    The next grant waits for {what}"));
+        let awaited = rollout.waiting_for.as_ref();
+        let awaited = awaited.filter(|_| rollout.paused.is_none());
+        let waits = awaited.map(|what| format!("    The next grant waits for {what}"));
         let back = rollout.direction();
         let back = back.map(|text| format!("    It is {text}"));
         [Some(first), back, holds, waits]
@@ -621,10 +621,10 @@ impl StatusAnswers {
         }
         let line = |(phase, machines): (&&str, &Vec<&Machine>)| {
             let names: Vec<&str> = machines.iter().map(|it| it.name.as_str()).collect();
-            let usual: Option<Vec<String>> = machines.iter().map(|it| as_usual(it)).collect();
+            let all: Option<Vec<String>> = machines.iter().map(|it| as_usual(it)).collect();
             // The last one of several is the last to end.
-            let usual = usual.and_then(|all| all.into_iter().max());
-            let usual = usual.map_or_else(String::new, |usual| format!(" ({usual})"));
+            let last = all.and_then(|all| all.into_iter().max());
+            let usual = last.map_or_else(String::new, |usual| format!(" ({usual})"));
             format!("  {phase}: {}{usual}", listed(&names, NAMES_MAX))
         };
         phases.iter().map(line).collect()

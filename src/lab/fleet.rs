@@ -264,9 +264,9 @@ pub(crate) fn check_aims(world: &World, orders: &[String]) -> anyhow::Result<()>
     let name = |it: &std::sync::Arc<Object>| it.value.name().to_owned();
     let os = "machine.openshift.io/os-id";
     let labels = |it: &Object| it.value["spec"]["template"]["metadata"]["labels"].clone();
-    let sets = world.all(&kinds::MACHINE_SET);
-    let sets = sets.iter().filter(|it| labels(it)[os] == "Windows");
-    let sets: Vec<String> = sets.map(name).collect();
+    let all = world.all(&kinds::MACHINE_SET);
+    let windows = all.iter().filter(|it| labels(it)[os] == "Windows");
+    let sets: Vec<String> = windows.map(name).collect();
     check_names(&sets, orders)
 }
 

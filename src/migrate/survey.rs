@@ -206,9 +206,9 @@ pub(crate) fn key_hash(public_line: &str) -> String {
 /// # Errors
 /// No API server answers.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Failure> {
-    let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
-    let version = version.map_err(|_| silent("its version"))?;
-    let version = version.map_err(failed)?;
+    let in_time = timeout(ANSWER_MAX, client.apiserver_version()).await;
+    let answer = in_time.map_err(|_| silent("its version"))?;
+    let version = answer.map_err(failed)?;
     let mut reader = ClusterReader {
         client,
         unread: Vec::new(),

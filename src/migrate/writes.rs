@@ -38,9 +38,9 @@ async fn copy_key(client: &Client, survey: &Survey) -> Result<Vec<String>, Failu
     let from = &survey.wmco_namespace;
     let to = &survey.namespace;
     let theirs: Api<Secret> = Api::namespaced(client.clone(), from);
-    let key = theirs.get(KEY).await.map_err(failed)?;
-    let key = key.data.unwrap_or_default().remove(KEY_FILE);
-    let key = key.ok_or_else(|| {
+    let secret = theirs.get(KEY).await.map_err(failed)?;
+    let found = secret.data.unwrap_or_default().remove(KEY_FILE);
+    let key = found.ok_or_else(|| {
         let error = format!("the Secret {from}/{KEY} has no {KEY_FILE}");
         Failure::refused(error, format!("kubectl -n {from} describe secret {KEY}"))
     })?;

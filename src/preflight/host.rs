@@ -527,13 +527,13 @@ pub(super) async fn called(
 }
 
 fn said(output: &Output) -> String {
-    let text = if output.stderr.is_empty() {
+    let printed = if output.stderr.is_empty() {
         &output.stdout
     } else {
         &output.stderr
     };
-    let text = dormer_profile::clixml::readable(text);
-    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
+    let readable = dormer_profile::clixml::readable(printed);
+    let text: String = readable.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output
         .status
         .map(|status| format!(" (exit {status})"))

@@ -199,9 +199,9 @@ impl<'a> ClusterReader<'a> {
 
     /// Versions, networks, MachineSets, their health checks and Nodes: nothing secret, and what dormer reads anyway.
     async fn cluster(&mut self, namespace: &str) -> Result<Survey, Failure> {
-        let version = timeout(ANSWER_MAX, self.client.apiserver_version()).await;
-        let version = version.map_err(|_| silent(slow("its version")))?;
-        let version = version.map_err(failed)?;
+        let in_time = timeout(ANSWER_MAX, self.client.apiserver_version()).await;
+        let answer = in_time.map_err(|_| silent(slow("its version")))?;
+        let version = answer.map_err(failed)?;
         let config = "config.openshift.io/v1";
         let machine = "machine.openshift.io/v1beta1";
         let home = Some(MACHINE_API);

@@ -164,9 +164,9 @@ impl Config {
             keys = read_keys(&nats, &roles)?;
         }
         let unkeyed = all.history_accept_unkeyed.unwrap_or_default();
-        let history_keys = all.history_keys.filter(|_| roles.contains(&Role::Engine));
-        let history_keys = history_keys.map(|path| HistoryKeys::open(&path, unkeyed));
-        let history_keys = history_keys.transpose().context("--history-keys")?;
+        let keys_path = all.history_keys.filter(|_| roles.contains(&Role::Engine));
+        let opened = keys_path.map(|path| HistoryKeys::open(&path, unkeyed));
+        let history_keys = opened.transpose().context("--history-keys")?;
         let slots = slots(all.slots)?;
         check_pool(all.pool.as_deref())?;
         let listen = all.listen.unwrap_or(LISTEN);

@@ -504,12 +504,12 @@ impl Cluster<'_> {
             machines: self.config.machine_namespace.clone(),
             own: self.config.namespace.clone(),
         };
-        let audit = self.config.audit.as_ref();
-        let audit = audit.map(|(place, required)| {
+        let configured = self.config.audit.as_ref();
+        let opened = configured.map(|(place, required)| {
             let copies = self.audit_copies.clone();
             Audit::open(place, *required, copies).context("--audit-log cannot be opened")
         });
-        let audit = audit.transpose()?;
+        let audit = opened.transpose()?;
         let secure = self.config.tls.is_some();
         let keys = &self.config.session_keys;
         Ok(self

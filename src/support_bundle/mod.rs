@@ -249,9 +249,9 @@ impl Bundle {
             Some(run) => server_build(server, &run).await?,
             None => Value::Null,
         };
-        let machines = items("machines.json").into_iter();
-        let machines = machines.filter(|it| !FINE.contains(&text(it, "state").as_str()));
-        let mut machines: Vec<Value> = machines.collect();
+        let all = items("machines.json").into_iter();
+        let unserved = all.filter(|it| !FINE.contains(&text(it, "state").as_str()));
+        let mut machines: Vec<Value> = unserved.collect();
         bundle.files.insert(0, ("version.json".into(), version));
         bundle.left_out = machines.len().saturating_sub(MACHINES_MAX);
         machines.truncate(MACHINES_MAX);

@@ -111,10 +111,10 @@ impl Remains {
         }
         found.objects(client, home).await?;
         found.kinds(client).await?;
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), home);
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), home);
         let ours = ListParams::default().labels("app.kubernetes.io/name=dormer");
-        let claims = if_there(claims.list(&ours)).await?;
-        let claims = claims.into_iter().flat_map(|list| list.items);
+        let listed = if_there(api.list(&ours)).await?;
+        let claims = listed.into_iter().flat_map(|list| list.items);
         found.volumes = claims
             .map(|claim| format!("{home}/{}", claim.name_any()))
             .collect();

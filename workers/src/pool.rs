@@ -55,9 +55,9 @@ pub fn config_map(pool: &str) -> String {
 /// # Errors
 /// The spec names them in another form.
 pub fn layers(spec: &Value) -> Result<Vec<String>, PoolError> {
-    let named = Option::<Vec<String>>::deserialize(&spec["layers"]);
-    let named = named.map_err(|error| PoolError::new("spec.layers", error.to_string()))?;
-    let named = named.unwrap_or_default();
+    let read = Option::<Vec<String>>::deserialize(&spec["layers"]);
+    let layers = read.map_err(|error| PoolError::new("spec.layers", error.to_string()))?;
+    let named = layers.unwrap_or_default();
     check_layers(&named)?;
     Ok(named)
 }

@@ -150,9 +150,9 @@ pub fn explanation(
     };
     details.retain(|text| !is_cause(text) && Some(text) != next.as_ref());
     // A retry that is the cause is no detail.
-    let retried = machine.retried.as_ref();
-    let retried = retried.map(|it| problem::retried_text(machine, it));
-    let retried = retried.filter(|it| cause.as_deref() == Some(dotless(it)));
+    let retry = machine.retried.as_ref();
+    let text = retry.map(|it| problem::retried_text(machine, it));
+    let retried = text.filter(|it| cause.as_deref() == Some(dotless(it)));
     if retried.is_some() {
         let sentence = situation::retried(machine);
         details.retain(|text| Some(text) != sentence.as_ref());
@@ -393,9 +393,8 @@ fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
         return format!("dormer continues by itself, {usual}.");
     }
     let heals_by = problem::heals_by(machine);
-    let prose = steps.iter().map(Step::prose);
-    let prose: Vec<String> = prose.collect();
-    let prose = prose.join(" ");
+    let sentences: Vec<String> = steps.iter().map(Step::prose).collect();
+    let prose = sentences.join(" ");
     match (heals_by, steps.is_empty()) {
         (Some(by), false) => format!(
             "dormer continues by itself. It counts as stuck at {}; then: {prose}",

@@ -71,8 +71,8 @@ fn halted(action: &Action, machine: &Machine, person: &str) -> Option<String> {
 /// What else is out of service in a pool, and whether the action has to wait for it. `None`: nothing is.
 fn text(rollout: &Rollout, chosen: &[&str]) -> Option<String> {
     let pool = &rollout.pool;
-    let others = rollout.away.iter();
-    let others = others.filter(|it| !chosen.contains(&it.uid.as_str()));
+    let away = rollout.away.iter();
+    let others = away.filter(|it| !chosen.contains(&it.uid.as_str()));
     let others: Vec<String> = others
         .map(|it| {
             let known = it.why.known().map(Unavailable::text);

@@ -151,10 +151,8 @@ fn text(name: &str, value: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
         Value::Null | Value::Text(_) | Value::List(_) | Value::Map(_) => return,
     };
     // As the person wrote it: 1.10 is no 1.1.
-    let (start, end) = (
-        value.position.start,
-        value.position.start + value.position.len,
-    );
+    let start = value.position.start;
+    let end = start + value.position.len;
     let written = site.text.get(start..end).unwrap_or_default();
     let message = format!("`{name}` is {what} (`{written}`), and has to be a text");
     let finding = Finding::new("field-type", value.position, message);

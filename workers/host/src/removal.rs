@@ -150,12 +150,12 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
         });
     }
     let reserved = endpoint::reservations(document);
-    let old = run
+    let entries = run
         .inventory
         .entries
         .iter()
         .filter(|entry| entry.section == document.section);
-    let old = old.map(|entry| &entry.made).filter(|made| {
+    let old = entries.map(|entry| &entry.made).filter(|made| {
         let kept = wanted.iter().any(|wanted| wanted.is_about(made));
         let path = match made {
             Made::File { path, .. } | Made::Directory { path, .. } => path,

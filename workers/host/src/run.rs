@@ -54,9 +54,9 @@ impl<H: Host> Run<H> {
             Mode::Boot => None,
             Mode::Asked(mode) => Some(mode),
         };
-        let document = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
-        let document = document.map(|bytes| document::read(&bytes)).transpose();
-        let document = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
+        let bytes = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
+        let read = bytes.map(|bytes| document::read(&bytes)).transpose();
+        let document = read.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
         if mode == Some(Asked::Probe) {
             if let Some(said) = boot_run::failure(self).await? {
                 self.report_item("boot", ItemState::Failed, &said);

@@ -283,9 +283,9 @@ impl ClusterConfig {
             .iter()
             .filter(|(names, _)| !still.iter().any(|(other, _)| other == names));
         let said = mended.map(|(names, reason)| {
-            let own = names.iter().filter(|name| settings.contains_key(**name));
-            let own: Vec<&str> = own.copied().collect();
-            let own = own.join(" and ");
+            let set = names.iter().filter(|name| settings.contains_key(**name));
+            let set: Vec<&str> = set.copied().collect();
+            let own = set.join(" and ");
             format!(
                 "KubeletConfigs and the layers: {reason}. The layers count, and {own} of the cluster do not reach Windows \
                  nodes"

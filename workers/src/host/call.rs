@@ -93,14 +93,14 @@ pub(super) fn of_host(failure: &answer::Failure, known: &KnownSecrets) -> Failur
 }
 
 pub(super) fn said(output: &Output, known: &KnownSecrets) -> String {
-    let text = if output.stderr.is_empty() {
+    let printed = if output.stderr.is_empty() {
         &output.stdout
     } else {
         &output.stderr
     };
     // Without an interactive user, PowerShell writes its errors as XML (docs/field-notes.md, Output of PowerShell).
-    let text = known.clean_output(&clixml::readable(text));
-    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
+    let clean = known.clean_output(&clixml::readable(printed));
+    let text: String = clean.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output
         .status
         .map(|status| format!(" (exit {status})"))

@@ -36,9 +36,9 @@ impl<C: Cluster> HostExecutor<C> {
     pub(super) async fn take_program_away(&self, session: &Session) -> Result<(), SshError> {
         let sftp = session.sftp().await?;
         let state = |name: &str| format!(r"{STATE}\{name}");
-        let used = sftp.read_file(&state(USED), USED_BYTES_MAX).await;
-        let used = used.ok().flatten().unwrap_or_default();
-        let used: Used = serde_json::from_slice(&used).unwrap_or_default();
+        let read = sftp.read_file(&state(USED), USED_BYTES_MAX).await;
+        let bytes = read.ok().flatten().unwrap_or_default();
+        let used: Used = serde_json::from_slice(&bytes).unwrap_or_default();
         let programs = used.programs.iter().filter(|name| is_program(name));
         let programs = programs.map(|name| format!(r"{BIN}\{name}"));
         let notes = NOTES.into_iter().chain([USED]).map(state);

@@ -262,10 +262,10 @@ pub fn obstacle(output: &Output, said: &str) -> Option<Failure> {
 }
 
 fn obstacle_in(output: &Output) -> Option<&'static Obstacle> {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    let text = String::from_utf8_lossy(&text);
+    let bytes = [&output.stdout[..], &output.stderr[..]].concat();
+    let printed = String::from_utf8_lossy(&bytes);
     // A console breaks lines anywhere.
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     OBSTACLES
         .iter()
         .find(|one| output.status == Some(one.number) || text.contains(one.words))

@@ -704,10 +704,10 @@ fn status(
         Err((reason, why)) => ("False", *reason, why.clone()),
     };
     let before = &host.status["conditions"][0];
-    let since = before["lastTransitionTime"].as_str();
-    let since = since.filter(|_| before["status"] == status);
+    let transition = before["lastTransitionTime"].as_str();
+    let unchanged = transition.filter(|_| before["status"] == status);
     let now = || jiff::Timestamp::from_second(jiff::Timestamp::now().as_second());
-    let since = since.map_or_else(|| now().unwrap_or_default().to_string(), str::to_owned);
+    let since = unchanged.map_or_else(|| now().unwrap_or_default().to_string(), str::to_owned);
     let condition = json!({"type": "Accepted", "status": status, "reason": reason,
         "message": message, "lastTransitionTime": since});
     let Ok(address) = accepted else {

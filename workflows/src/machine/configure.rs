@@ -444,18 +444,18 @@ fn no_node(draft: &Draft<'_>) -> String {
     let name = draft.state.host.node_name.as_deref().unwrap_or("?");
     let refused = draft.state.refused_csr();
     let foreign = refused.and_then(|csr| csr.foreign.as_ref());
-    let csr = refused
+    let refusal = refused
         .and_then(|csr| csr.refused.as_ref())
         .map(|why| format!("; a certificate request was not approved: {why}"));
     let machine = draft.state.machine.as_ref();
-    let mut asks = machine
+    let mut conditions = machine
         .map_or(&[][..], |it| it.conditions.as_slice())
         .iter();
-    let asks = asks.rfind(|it| it.kind == OWN_REQUEST);
-    let csr = csr.or_else(|| Some(format!("; {}", asks?.message)));
-    let clock = clock_was_off(draft).map(|it| format!("; {it}"));
-    let csr = csr.unwrap_or_default();
-    let clock = clock.unwrap_or_default();
+    let asks = conditions.rfind(|it| it.kind == OWN_REQUEST);
+    let request = refusal.or_else(|| Some(format!("; {}", asks?.message)));
+    let csr = request.unwrap_or_default();
+    let clock_off = clock_was_off(draft).map(|it| format!("; {it}"));
+    let clock = clock_off.unwrap_or_default();
     match foreign {
         Some(foreign) => format!("{}{clock}", foreign.name_taken()),
         None => format!("no Node {name} appeared{csr}{clock}"),

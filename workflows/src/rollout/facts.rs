@@ -43,9 +43,9 @@ impl Draft<'_> {
             None => OtherOperator::Unread,
         };
         let neighbour = pool.neighbour.clone().after(&known);
-        let asked = self.state.source.as_ref();
-        let asked = asked.filter(|it| it.override_ended && it.spec_payload == pool.spec_payload);
-        let asked = asked.is_some();
+        let before = self.state.source.as_ref();
+        let asked =
+            before.is_some_and(|it| it.override_ended && it.spec_payload == pool.spec_payload);
         self.state.source = source(pool, &neighbour);
         if let Some(written) = &pool.spec_payload
             && pool.override_ended

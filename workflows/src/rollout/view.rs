@@ -536,12 +536,12 @@ impl NamedState<'_> {
                     &known
                 };
                 // The reports do not say which payload a machine has.
-                let paths = wanted.terms.paths.keys().take(NAMED_MAX);
-                let paths = paths.filter_map(|from| {
+                let installed = wanted.terms.paths.keys().take(NAMED_MAX);
+                let named = installed.filter_map(|from| {
                     let path = wanted.terms.path(&wanted.payload, from)?;
                     Some(format!("; for machines at {from}: {path}"))
                 });
-                let paths: String = paths.collect();
+                let paths: String = named.collect();
                 format!(": payload {} may follow {known}{paths}", wanted.payload)
             }
         });

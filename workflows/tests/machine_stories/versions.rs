@@ -173,10 +173,8 @@ fn a_machine_that_is_not_supported_is_refused_by_its_name() {
         };
         payload("11.0.0", terms)
     };
-    let (server, server_2022) = (
-        "Windows Server Datacenter",
-        "Windows Server 2022 Datacenter",
-    );
+    let server = "Windows Server Datacenter";
+    let server_2022 = "Windows Server 2022 Datacenter";
     let table = [
         // (build, product, platform, pool, code, text)
         (

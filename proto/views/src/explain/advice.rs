@@ -436,20 +436,20 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         let retried = machine.retried.iter().map(|it| &it.failure);
         failures.extend(retried.map(|it| (it.code.as_str(), it.log.is_some())));
     }
-    let cure = failures.iter().find_map(|(code, has_log)| {
+    let of_failure = failures.iter().find_map(|(code, has_log)| {
         let Cure { outside, say } = cure(code)?;
         let say = if *has_log { LOG_NAMES_WHY } else { say };
         Some(Cure { outside, say })
     });
     let unserved = machine.unserved.as_ref();
-    let cure = cure.or_else(|| self::cure(&unserved?.code));
-    let cure = cure.or(match phase {
+    let of_code = of_failure.or_else(|| cure(&unserved?.code));
+    let found = of_code.or(match phase {
         MachinePhase::Probing | MachinePhase::Reprobing => Some(OPEN_SSH),
         MachinePhase::KeyWait => Some(ACCEPT_KEY),
         MachinePhase::Rebooting => Some(SCREEN_SHOWS_WHY),
         _ => None,
     });
-    let Some(Cure { outside, say }) = cure else {
+    let Some(Cure { outside, say }) = found else {
         return more_to_read(machine, phase);
     };
     // The task is tried again, and no command has to follow. A machine in its usual time says so above the steps.

@@ -90,9 +90,9 @@ fn asked(machine: &Machine) -> Option<String> {
     let waits = waits.map_or_else(String::new, |what| format!(" It waits for {what}."));
     let mut text = asked.text();
     text.get_mut(..1).map(str::make_ascii_uppercase);
-    let aside = machine.set_aside.iter();
-    let aside: Vec<String> = aside.map(|it| it.text_at(now(machine))).collect();
-    let aside = match aside.as_slice() {
+    let set_aside = machine.set_aside.iter();
+    let holds: Vec<String> = set_aside.map(|it| it.text_at(now(machine))).collect();
+    let aside = match holds.as_slice() {
         [] => String::new(),
         holds => format!(
             " Until that has ended, this is set aside: {}.",

@@ -264,15 +264,12 @@ impl<'a> RunObserver<'a> {
 
     async fn records(&self) -> anyhow::Result<Vec<Record<Dormer>>> {
         let heads = self.ports.store.heads(None, usize::MAX).await?;
-        let runs = heads
+        let machines = heads
             .into_iter()
             .filter(|head| head.run.workflow() == work::MACHINE);
-        let runs: Vec<RunId> = runs.map(|head| head.run).collect();
-        let runs: Vec<RunId> = runs
-            .into_iter()
-            .filter(|run| !self.joined.contains_key(run))
-            .collect();
-        let stored = self.ports.store.load(&runs).await?;
+        let runs = machines.map(|head| head.run);
+        let unjoined: Vec<RunId> = runs.filter(|run| !self.joined.contains_key(run)).collect();
+        let stored = self.ports.store.load(&unjoined).await?;
         let read = stored
             .into_iter()
             .flatten()

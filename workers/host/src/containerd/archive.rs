@@ -254,18 +254,18 @@ fn entry(block: &[u8; 512]) -> Option<(String, u64, u8)> {
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     };
-    let name = until_nul(&block[..100]);
+    let last = until_nul(&block[..100]);
     let prefix = if &block[257..262] == b"ustar" && block[262] == 0 {
         until_nul(&block[345..500])
     } else {
         String::new()
     };
-    let name = if prefix.is_empty() {
-        name
+    let whole = if prefix.is_empty() {
+        last
     } else {
-        format!("{prefix}/{name}")
+        format!("{prefix}/{last}")
     };
-    let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
+    let name = whole.strip_prefix("./").unwrap_or(&whole).to_owned();
     let size = match block[124] {
         0x80 => u64::from_be_bytes(*block[128..136].first_chunk()?),
         _ => octal(&block[124..136])?,

@@ -175,17 +175,19 @@ fn rfc_3339(seconds: u64) -> String {
     let days = seconds / 86_400 + 719_468;
     let rest = seconds % 86_400;
     let era = days / 146_097;
-    let day = days % 146_097;
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day + 2) / 153;
-    let day = day - (153 * shifted + 2) / 5 + 1;
+    let day_of_era = days % 146_097;
+    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Counted from March.
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 {
         shifted + 3
     } else {
         shifted - 9
     };
-    let year = year + era * 400 + u64::from(month <= 2);
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
     let hour = rest / 3_600;
     let minute = rest / 60 % 60;
     let second = rest % 60;

@@ -126,10 +126,10 @@ async fn attach<H: Host>(
     network: &hns::Network,
 ) -> Result<hns::Endpoint> {
     let body = json!({ "Name": name, "VirtualNetwork": network.id }).to_string();
-    let made = hns::call(run, "POST", "/endpoints", &body).await?;
-    made.map_err(|error| hns::failed("POST", "/endpoints", &error))?;
-    let made = hns::endpoint(run, name).await?;
-    let made = made.ok_or_else(|| {
+    let answer = hns::call(run, "POST", "/endpoints", &body).await?;
+    answer.map_err(|error| hns::failed("POST", "/endpoints", &error))?;
+    let found = hns::endpoint(run, name).await?;
+    let made = found.ok_or_else(|| {
         Problem::new(
             FailureCode::HnsFailed,
             format!("HNS made no endpoint {name}"),

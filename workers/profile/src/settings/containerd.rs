@@ -182,9 +182,9 @@ impl Config {
     /// The runtime of pods that name none has to be named with its shim.
     fn default_runtime(&self) -> Option<String> {
         let plugin = self.runtime_plugin();
-        let name = self.at(&["plugins", plugin, "containerd", "default_runtime_name"]);
-        let name = name.and_then(toml::Value::as_str);
-        let name = name
+        let value = self.at(&["plugins", plugin, "containerd", "default_runtime_name"]);
+        let written = value.and_then(toml::Value::as_str);
+        let name = written
             .filter(|name| !name.is_empty())
             .unwrap_or(DEFAULT_RUNTIME);
         let named = self.at(&["plugins", plugin, "containerd", "runtimes", name]);

@@ -10,10 +10,10 @@ use crate::{release::Release, suggestion::question};
 
 /// Gates of `featureGates` with their values.
 pub(super) fn of_config(config: &Value) -> Vec<(String, Option<bool>)> {
-    let gates = config.get("featureGates").and_then(Value::as_object);
-    let gates = gates.into_iter().flatten();
+    let object = config.get("featureGates").and_then(Value::as_object);
+    let entries = object.into_iter().flatten();
     // What is neither true nor false is said of its type.
-    let gates = gates.filter(|(_, value)| value.is_boolean());
+    let gates = entries.filter(|(_, value)| value.is_boolean());
     gates
         .map(|(name, value)| (name.clone(), value.as_bool()))
         .collect()

@@ -189,9 +189,9 @@ impl World {
     }
 
     fn plan(&mut self, uid: &str, desired: &Desired, adopt: bool, generation: u64) -> Done {
-        let pods = self.machines.get(uid);
-        let pods = pods.and_then(|machine| self.nodes.get(&machine.name));
-        let pods = pods.map_or(0, |node| node.pods);
+        let known = self.machines.get(uid);
+        let node = known.and_then(|machine| self.nodes.get(&machine.name));
+        let pods = node.map_or(0, |node| node.pods);
         let token = self.token_on(uid);
         let machine = self.host(uid)?;
         let facts = machine.facts();

@@ -463,8 +463,8 @@ impl World {
     /// not count (machine-api-operator, pkg/controller/machineset/controller.go: `shouldExcludeMachine`).
     fn bring_to_size(&mut self) {
         for at in 0..self.sets.len() {
-            let live = self.machines.values();
-            let live = live.filter(|m| m.set == at && m.deleted.is_none());
+            let all = self.machines.values();
+            let live = all.filter(|m| m.set == at && m.deleted.is_none());
             let live: Vec<String> = live.map(|m| m.uid.clone()).collect();
             let replicas = self.sets[at].replicas;
             for _ in live.len()..replicas {
