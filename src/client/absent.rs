@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    items::{Item, Kind, Progress},
+    items::{Kind, ListItem, Progress},
     server::Server,
     short_names::SHORT_MIN,
 };
@@ -50,9 +50,9 @@ async fn names(server: &Server, kind: Kind) -> Option<Vec<String>> {
     }
 }
 
-async fn names_of<T: Item>(server: &Server, kind: Kind) -> Option<Vec<String>> {
+async fn names_of<T: ListItem>(server: &Server, kind: Kind) -> Option<Vec<String>> {
     let List { items } = server.get::<List<T>>(kind.path()).await.ok()?;
-    Some(items.iter().map(Item::name).collect())
+    Some(items.iter().map(ListItem::name).collect())
 }
 
 /// Failure for an object that does not exist beside those called `names`.

@@ -12,7 +12,7 @@ use super::{
     filter::{Filter, Selector},
     items::Kind,
     machines::{self, path_of},
-    server::{Address, Server, segment},
+    server::{Server, ServerAddress, segment},
     terminal,
 };
 use bulk::Bulk;
@@ -55,7 +55,7 @@ fn is_by(halt: &machine::Halt, person: &str) -> bool {
 
 /// Arguments of an action on machines.
 #[derive(Debug, Args)]
-pub struct Machine {
+pub struct MachineArgs {
     /// The machines: names or the ends of them, NAMESPACE/NAME, UIDs, or names or addresses of their Nodes
     #[arg(conflicts_with_all = ["all_failed", "code", "selector", "of_pool"])]
     machines: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Machine {
     request: RequestArgs,
 }
 
-impl Machine {
+impl MachineArgs {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let risk = Risk::of(action);
         if self.machines.is_empty()
@@ -255,7 +255,7 @@ fn late_with(machines: &[machine::Machine], code: &str) -> bool {
 
 /// Whether no person keeps the machine as it is. Of a choice by code or pool those are left out, with a word: a retry would
 /// act on them.
-fn is_left_to_dormer(machine: &machine::Machine, address: &Address) -> bool {
+fn is_left_to_dormer(machine: &machine::Machine, address: &ServerAddress) -> bool {
     let Some(halt) = machine.halts().find(|it| it.kind != HaltKind::Ignored) else {
         return true;
     };
@@ -420,7 +420,7 @@ impl MachineOrPool {
     async fn on_machines(self, action: &Action) -> Result<String, Failure> {
         let server = self.request.to.server()?;
         let names = self.machines.clone();
-        let on = Machine {
+        let on = MachineArgs {
             machines: self.machines,
             all_failed: false,
             code: None,
@@ -542,7 +542,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        machine: Machine,
+        machine: MachineArgs,
     }
 
     /// Two machines with this failure: failed, or late with an attempt that waits.
@@ -720,7 +720,7 @@ mod tests {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
-            machine: Machine,
+            machine: MachineArgs,
         }
         for (code, fits) in [
             ("AccessDenied", true),

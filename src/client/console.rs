@@ -1,6 +1,6 @@
 //! `dormer console`: prints a one-time login link to the console, and forwards a port if needed.
 
-use super::{Failure, connector::Connector, server::Address, terminal};
+use super::{Failure, connector::Connector, server::ServerAddress, terminal};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
@@ -19,7 +19,7 @@ pub struct Console {
     )]
     port: u16,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// One-time login link.

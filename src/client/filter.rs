@@ -2,7 +2,7 @@
 
 use super::{
     Failure, absent,
-    items::{ATTENTION, Item, LABEL, machine_states},
+    items::{ATTENTION, LABEL, ListItem, machine_states},
     server::Server,
     short_names::one_that_ends_in,
 };
@@ -78,7 +78,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Words of `--state` for the attention that an item needs: its urgency, and the one for all that need any.
-fn attention(item: &impl Item) -> impl Iterator<Item = &str> {
+fn attention(item: &impl ListItem) -> impl Iterator<Item = &str> {
     let urgency = item.urgency();
     let any = urgency.filter(|it| *it != Urgency::OnPurpose);
     urgency
@@ -105,7 +105,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    pub(super) fn takes(&self, item: &impl Item) -> bool {
+    pub(super) fn takes(&self, item: &impl ListItem) -> bool {
         let state = |wanted: &str| {
             let words = item.state().into_iter().chain(attention(item));
             let mut words = words.chain(item.halts());
@@ -118,7 +118,7 @@ impl Filter {
             && self.takes_age(item)
     }
 
-    fn takes_age(&self, item: &impl Item) -> bool {
+    fn takes_age(&self, item: &impl ListItem) -> bool {
         let age = item.age_seconds();
         let is = |wanted: Option<u64>, fits: fn(u64, u64) -> bool| {
             wanted.is_none_or(|wanted| age.is_some_and(|age| fits(age, wanted)))
@@ -157,7 +157,7 @@ impl Filter {
     ///
     /// # Errors
     /// [`Failure::Usage`]: several versions begin so.
-    pub(super) fn for_items<T: Item>(&self, all: &[&T]) -> Result<Self, Failure> {
+    pub(super) fn for_items<T: ListItem>(&self, all: &[&T]) -> Result<Self, Failure> {
         let mut filter = self.clone();
         let terms = filter.selector.iter_mut().flat_map(|it| &mut it.0);
         for term in terms.filter(|it| it.key == "version") {
@@ -183,7 +183,7 @@ impl Filter {
 
     /// Reason for which no `what` matches: a value of the selector that none of `all` has, and the values that they have.
     /// `None`: each value occurs, but not in combination.
-    pub(super) fn unmatched<T: Item>(&self, what: &str, all: &[&T]) -> Option<String> {
+    pub(super) fn unmatched<T: ListItem>(&self, what: &str, all: &[&T]) -> Option<String> {
         let terms = self.selector.iter().flat_map(|it| &it.0);
         let mut wanted = terms.filter(|term| term.equal);
         let Term { key, value, .. } =
@@ -212,7 +212,7 @@ impl Filter {
     ///
     /// # Errors
     /// [`Failure::Usage`] with the values that there are.
-    pub(super) fn check<T: Item>(&self, what: &str) -> Result<(), Failure> {
+    pub(super) fn check<T: ListItem>(&self, what: &str) -> Result<(), Failure> {
         for Term { key, value, .. } in self.selector.iter().flat_map(|it| &it.0) {
             let values = T::values(key);
             if values.is_empty() || values.iter().any(|it| it.eq_ignore_ascii_case(value)) {
@@ -316,7 +316,7 @@ impl FromStr for Selector {
 }
 
 impl Selector {
-    fn takes(&self, item: &impl Item) -> bool {
+    fn takes(&self, item: &impl ListItem) -> bool {
         self.0.iter().all(|term| term.fits(item) == term.equal)
     }
 }
@@ -324,7 +324,7 @@ impl Selector {
 impl Term {
     /// Whether the item's field has the value. A name also matches by its end, as commands take it, a version without
     /// the hash behind it, and a state by its urgency. [`Filter::for_items`] writes the beginning of a version out.
-    fn fits(&self, item: &impl Item) -> bool {
+    fn fits(&self, item: &impl ListItem) -> bool {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
         match self.key.as_str() {

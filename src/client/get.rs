@@ -4,11 +4,11 @@ use super::{
     Failure, ServerArgs, absent,
     answer::Answer,
     filter::Filter,
-    items::{Item, Kind, Progress, Target, TargetParser},
+    items::{Kind, ListItem, Progress, Target, TargetParser},
     listing::{NONE_FOUND, TableForm, fitted},
     machines,
     output::OutputFormat,
-    server::{Address, Server},
+    server::{Server, ServerAddress},
     terminal, watch,
 };
 use clap::{Args, ValueEnum};
@@ -92,7 +92,7 @@ pub struct Get {
     #[arg(short, long, value_enum, default_value_t)]
     output: GetOutput,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// List in the server's answer.
@@ -163,7 +163,7 @@ impl Get {
     }
 
     /// Reads the named objects, or all that match the filters.
-    async fn found<T: Item>(&self, server: &Server) -> Result<String, Failure> {
+    async fn found<T: ListItem>(&self, server: &Server) -> Result<String, Failure> {
         self.filter
             .check::<T>(self.target.kind.path().trim_start_matches('/'))?;
         if self.names.is_empty() {
@@ -201,7 +201,7 @@ impl Get {
         self.listed(Listing { items, lacks })
     }
 
-    async fn one<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
+    async fn one<T: ListItem>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
         if self.target.kind == Kind::Machines {
             let found = machines::answer(server, name).await?;
             let found = serde_json::to_value(&found).map_err(Failure::unreadable)?;
@@ -215,7 +215,11 @@ impl Get {
     }
 
     /// Run of the machine or pool that is called so, by its name or by the key in its id.
-    async fn run_called<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
+    async fn run_called<T: ListItem>(
+        &self,
+        server: &Server,
+        name: &str,
+    ) -> Result<Answer<T>, Failure> {
         let List { items } = server
             .get::<List<Answer<T>>>(self.target.kind.path())
             .await?;
@@ -269,7 +273,7 @@ impl Get {
 
     /// Adds to rollouts and pools what their machines say of them. Without a right to list machines those columns of a
     /// rollout stay empty, and its state is the one that it has without them.
-    async fn add_progress<T: Item>(&self, server: &Server, items: &mut [Answer<T>]) {
+    async fn add_progress<T: ListItem>(&self, server: &Server, items: &mut [Answer<T>]) {
         if !matches!(self.target.kind, Kind::Rollouts | Kind::Pools) {
             return;
         }
@@ -282,7 +286,7 @@ impl Get {
         self.output.common().for_programs(value)
     }
 
-    fn listed<T: Item>(&self, listing: Listing<T>) -> Result<String, Failure> {
+    fn listed<T: ListItem>(&self, listing: Listing<T>) -> Result<String, Failure> {
         let Listing { mut items, lacks } = listing;
         match &self.sort_by {
             Some(field) => sort_by(&mut items, field)?,
@@ -306,7 +310,7 @@ impl Get {
         Ok(parts.join("\n\n"))
     }
 
-    fn table<T: Item>(&self, shown: Vec<T>) -> String {
+    fn table<T: ListItem>(&self, shown: Vec<T>) -> String {
         let wide = self.output == GetOutput::Wide;
         let form = TableForm {
             wide,
@@ -320,7 +324,7 @@ impl Get {
 }
 
 /// Gives the items what their machines say of them, if those are known: filter, table and JSON then have one state.
-fn add_what_machines_say<T: Item>(items: &mut [Answer<T>], machines: Option<&[Machine]>) {
+fn add_what_machines_say<T: ListItem>(items: &mut [Answer<T>], machines: Option<&[Machine]>) {
     for item in items {
         if let Some(machines) = machines {
             item.view = item.view.clone().with(machines);
@@ -332,7 +336,7 @@ fn add_what_machines_say<T: Item>(items: &mut [Answer<T>], machines: Option<&[Ma
 }
 
 /// Order of a table: the most urgent first, then by namespace and name.
-fn by_urgency<T: Item>(one: &T, other: &T) -> Ordering {
+fn by_urgency<T: ListItem>(one: &T, other: &T) -> Ordering {
     let urgency = |item: &T| item.urgency().map_or(usize::MAX, |it| it as usize);
     urgency(one)
         .cmp(&urgency(other))

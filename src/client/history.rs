@@ -20,7 +20,7 @@ const PAGE: usize = 200;
 
 /// Arguments of `dormer history`.
 #[derive(Debug, Args)]
-pub struct History {
+pub struct HistoryArgs {
     /// The machine: its name, NAMESPACE/NAME or UID; or rollout/POOL
     #[arg(value_name = "MACHINE|rollout/POOL")]
     machine: String,
@@ -40,7 +40,7 @@ pub struct History {
     to: ServerArgs,
 }
 
-impl History {
+impl HistoryArgs {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let run = run_of(&server, &self.machine).await?;

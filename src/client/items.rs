@@ -142,7 +142,7 @@ impl Kind {
 }
 
 /// Item of a list: one line of a table.
-pub(super) trait Item: DeserializeOwned + Clone + 'static {
+pub(super) trait ListItem: DeserializeOwned + Clone + 'static {
     const COLUMNS: &'static [Column<Self>];
     /// Headings of columns that are left out on a narrow terminal, in that order. The last column is the most
     /// important.
@@ -267,7 +267,7 @@ fn template_text(machine: &Machine) -> &'static str {
     }
 }
 
-impl Item for Machine {
+impl ListItem for Machine {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("NAME", |it| it.name.clone()),
         Column::new("STATE", |it| it.state.to_string()),
@@ -368,7 +368,7 @@ impl Item for Machine {
 /// Column of the namespace, for `--all-namespaces`.
 pub(super) const NAMESPACE: Column<Machine> = Column::new("NAMESPACE", |it| it.namespace.clone());
 
-impl Item for Run {
+impl ListItem for Run {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("RUN", |it| it.status.run.clone()),
         Column::new("STATE", |it| it.state_word().to_owned()),
@@ -473,7 +473,7 @@ fn kept(machines: &[Machine], pool: &str) -> Option<String> {
     (!kept.is_empty()).then(|| kept.join(", "))
 }
 
-impl Item for Progress {
+impl ListItem for Progress {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.rollout.pool.clone()),
         Column::new("STATE", |it| it.word.clone()),
@@ -554,7 +554,7 @@ pub(super) fn holders(rollout: &Rollout) -> String {
     names.join(", ")
 }
 
-impl Item for QuarantinedRun {
+impl ListItem for QuarantinedRun {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("RUN", |it| it.run.clone()),
         Column::new("NAME", |it| optional(&it.name)),
@@ -585,7 +585,7 @@ impl Item for QuarantinedRun {
     }
 }
 
-impl Item for Task {
+impl ListItem for Task {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("MACHINE", |it| optional(&it.machine)),
         Column::new("TASK", |it| it.name.clone()),
@@ -617,7 +617,7 @@ impl Item for Task {
     }
 }
 
-impl Item for Pool {
+impl ListItem for Pool {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.pool.clone()),
         Column::new("MAX UNAVAILABLE", |it| optional(&it.max_unavailable)),

@@ -91,7 +91,7 @@ pub enum ApiCommand {
     Describe(describe::Describe),
     /// Show the history of a machine or rollout, record by record
     #[command(after_help = EXIT_CODES)]
-    History(history::History),
+    History(history::HistoryArgs),
     /// Draw an episode of a machine's life to scale: phases, tasks, attempts and waits
     #[command(after_help = EXIT_CODES)]
     Trace(trace::Trace),
@@ -114,7 +114,7 @@ pub enum ApiCommand {
     Why(why::Why),
     /// Try a failed step again
     #[command(about = actions::RETRY.what, after_help = help(&actions::RETRY))]
-    Retry(action_commands::Machine),
+    Retry(action_commands::MachineArgs),
     /// Stop at the next safe point
     #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
     Pause(action_commands::MachineOrPool),
@@ -123,22 +123,22 @@ pub enum ApiCommand {
     Resume(action_commands::MachineOrPool),
     /// Keep a machine as it is
     #[command(about = actions::HOLD.what, after_help = help(&actions::HOLD))]
-    Hold(action_commands::Machine),
+    Hold(action_commands::MachineArgs),
     /// Empty a node
     #[command(about = actions::DRAIN.what, after_help = help(&actions::DRAIN))]
-    Drain(action_commands::Machine),
+    Drain(action_commands::MachineArgs),
     /// Replace a machine
     #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
-    Recreate(action_commands::Machine),
+    Recreate(action_commands::MachineArgs),
     /// Approve a change of a machine
     #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
-    Approve(action_commands::Machine),
+    Approve(action_commands::MachineArgs),
     /// Abort a change
     #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
-    Abort(action_commands::Machine),
+    Abort(action_commands::MachineArgs),
     /// Forget a machine
     #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
-    Remove(action_commands::Machine),
+    Remove(action_commands::MachineArgs),
     /// Trust a host's new key
     #[command(about = actions::TRUST_HOST_KEY.what, after_help = help(&actions::TRUST_HOST_KEY))]
     TrustHostKey(action_commands::TrustHostKey),
@@ -173,7 +173,7 @@ pub(crate) struct ServerArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
     #[command(flatten)]
-    address: server::Address,
+    address: server::ServerAddress,
 }
 
 impl ServerArgs {

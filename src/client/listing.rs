@@ -1,7 +1,7 @@
 //! Table of items that fits the terminal: that of `dormer get`, and of `dormer watch` while it is redrawn.
 
 use super::{
-    items::{Item, NAMESPACE},
+    items::{ListItem, NAMESPACE},
     output::{columns_without, table_of_widths},
     terminal::{self, Style},
 };
@@ -34,12 +34,12 @@ pub(super) struct Layout {
 
 /// Lines of the table, the headings first. In a narrow terminal names are shortened first, then the less important columns
 /// are left out, and lines are cut last.
-pub(super) fn fitted<T: Item>(shown: Vec<T>, form: TableForm) -> Vec<String> {
+pub(super) fn fitted<T: ListItem>(shown: Vec<T>, form: TableForm) -> Vec<String> {
     fitted_as_before(shown, form, &mut Layout::default())
 }
 
 /// The same, with columns that do not become narrower than those of the table before.
-pub(super) fn fitted_as_before<T: Item>(
+pub(super) fn fitted_as_before<T: ListItem>(
     mut shown: Vec<T>,
     form: TableForm,
     before: &mut Layout,
@@ -85,7 +85,7 @@ pub(super) fn fitted_as_before<T: Item>(
     let headings = kept.iter().filter(|it| form.wide || !it.wide);
     before.widths = widths(&text, headings.map(|it| it.heading));
     let coloured = terminal::coloured();
-    let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
+    let styles = std::iter::once(Style::Heading).chain(shown.iter().map(ListItem::style));
     let lines = text.lines().zip(styles).map(|(line, style)| {
         let line = columns.map_or_else(|| line.to_owned(), |most| terminal::cut(line, most));
         style.paint(&line, coloured)
@@ -93,7 +93,7 @@ pub(super) fn fitted_as_before<T: Item>(
     lines.collect()
 }
 
-fn plain<T: Item>(
+fn plain<T: ListItem>(
     shown: &[T],
     form: TableForm,
     spared: &[&str],
@@ -151,7 +151,7 @@ mod tests {
     use dormer_views::machine::Machine;
     use serde_json::json;
 
-    fn in_columns<T: Item>(shown: Vec<T>, columns: usize) -> String {
+    fn in_columns<T: ListItem>(shown: Vec<T>, columns: usize) -> String {
         let form = TableForm {
             wide: false,
             namespaces: false,

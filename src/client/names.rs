@@ -6,7 +6,7 @@ use super::{
     filter,
     items::{self, Kind},
     machines,
-    server::{Address, Server, segment},
+    server::{Server, ServerAddress, segment},
     short_names::short_names,
 };
 use clap::{Args, FromArgMatches, Subcommand};
@@ -29,7 +29,7 @@ pub struct Names {
     #[arg(last = true)]
     words: Vec<String>,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// What a word of a command line names.
@@ -69,7 +69,7 @@ impl Names {
 
 /// The connection flags before the last of the `words`, and the other words. bash breaks words at `=` and `:`.
 fn connection(words: &[String]) -> (Vec<String>, Vec<String>) {
-    let known = Address::augment_args(clap::Command::new("dormer"));
+    let known = ServerAddress::augment_args(clap::Command::new("dormer"));
     let is_known = |word: &str| {
         known
             .get_arguments()
@@ -108,14 +108,14 @@ fn connection(words: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Address that these flags name. `None`: they name none, or are not complete.
-fn address(flags: Vec<String>) -> Option<Address> {
+fn address(flags: Vec<String>) -> Option<ServerAddress> {
     if flags.is_empty() {
         return None;
     }
     let line = std::iter::once("dormer".to_owned()).chain(flags);
-    let whole = Address::augment_args(clap::Command::new("dormer"));
+    let whole = ServerAddress::augment_args(clap::Command::new("dormer"));
     let matches = whole.try_get_matches_from(line).ok()?;
-    Address::from_arg_matches(&matches).ok()
+    ServerAddress::from_arg_matches(&matches).ok()
 }
 
 /// Values of a field of machines that are known without a server.

@@ -37,7 +37,7 @@ const API: &str = "/api/v1";
 /// Arguments for the server's address and the caller's token.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection, the same for all commands (all of it: --help)")]
-pub struct Address {
+pub struct ServerAddress {
     /// URL of dormer's API, or the variable DORMER_SERVER, overridden by -n, --context or --kubeconfig [default:
     /// http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
     #[arg(long, value_name = "URL")]
@@ -77,7 +77,7 @@ pub struct Address {
 
 /// Client of one server. It resolves the connection at the first request.
 pub struct Server {
-    address: Address,
+    address: ServerAddress,
     ready: OnceCell<Ready>,
     /// Kubeconfig of its cluster, as an answer named it.
     kubeconfig: OnceLock<String>,
@@ -119,7 +119,7 @@ fn given<const N: usize>(flags: [(&str, Option<String>); N]) -> Vec<String> {
     given.flatten().collect()
 }
 
-impl Address {
+impl ServerAddress {
     /// Client for this address. It sends nothing yet.
     pub fn server(&self) -> Server {
         Server {
@@ -303,9 +303,9 @@ impl Server {
     /// # Errors
     /// The URL is invalid.
     pub fn at(url: &str) -> Result<Self, Failure> {
-        let address = Address {
+        let address = ServerAddress {
             server: Some(url.to_owned()),
-            ..Address::default()
+            ..ServerAddress::default()
         };
         address.at(url)?;
         Ok(address.server())
@@ -333,8 +333,8 @@ impl Server {
     }
 
     /// Address with what the answers said about the server's cluster, for suggested commands.
-    pub(crate) fn address(&self) -> Address {
-        Address {
+    pub(crate) fn address(&self) -> ServerAddress {
+        ServerAddress {
             kubeconfig_of_server: self.kubeconfig.get().cloned(),
             ..self.address.clone()
         }
@@ -533,7 +533,7 @@ mod tests {
         #[derive(Debug, clap::Parser)]
         struct Command {
             #[command(flatten)]
-            address: Address,
+            address: ServerAddress,
         }
         let retry = json!({"say": "Try again", "argv": ["dormer", "retry", "win-1"]});
         let line = |flags: &[&str], plugin: bool, step: &Value| {
@@ -567,9 +567,9 @@ mod tests {
             "kubectl --context east get csr",
             "dormer's namespace is no namespace of the object"
         );
-        let address = Address {
+        let address = ServerAddress {
             server: Some("http://h:7081".into()),
-            ..Address::default()
+            ..ServerAddress::default()
         };
         assert_eq!(
             address.line(&["dormer", "reset", "win-1", "--to", "6"]),
@@ -577,7 +577,7 @@ mod tests {
         );
         let recreate = json!({"say": "Replace it", "argv": ["dormer", "recreate", "win-1"]});
         let mut step: Step = serde_json::from_value(recreate).expect("a step");
-        Address::default().reach_as(true, [&mut step]);
+        ServerAddress::default().reach_as(true, [&mut step]);
         assert!(step.takes_away(), "{:?}", step.line());
     }
 
@@ -615,13 +615,13 @@ mod tests {
             assert_eq!(step.line(), Some(expected), "{named}");
         }
         let mut step: Step = serde_json::from_value(csr).expect("a step");
-        let address = Address {
+        let address = ServerAddress {
             kubeconfig_of_server: Some(here.to_owned()),
             target: ClusterTarget {
                 context: Some("east".into()),
                 ..ClusterTarget::default()
             },
-            ..Address::default()
+            ..ServerAddress::default()
         };
         address.reach_as(false, [&mut step]);
         let line = step.line();
@@ -655,10 +655,10 @@ mod tests {
             namespace: Some("ns".into()),
             ..ClusterTarget::default()
         };
-        let with = |server: Option<&str>, target: &ClusterTarget| Address {
+        let with = |server: Option<&str>, target: &ClusterTarget| ServerAddress {
             server: server.map(str::to_owned),
             target: target.clone(),
-            ..Address::default()
+            ..ServerAddress::default()
         };
         let none = ClusterTarget::default();
         for (address, variable, plugin, wanted) in [
@@ -692,7 +692,7 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_the_form_it_should_have() {
-        let at = |url: &str| Address::default().at(url);
+        let at = |url: &str| ServerAddress::default().at(url);
         for url in ["127.0.0.1:7080", "http://", "nats://x"] {
             let Err(Failure::Usage(why)) = at(url) else {
                 panic!("{url} is taken")
@@ -704,9 +704,9 @@ mod tests {
 
     #[test]
     fn a_token_does_not_leave_this_machine_in_the_clear() {
-        let address = Address {
+        let address = ServerAddress {
             token: "a-token".parse().ok(),
-            ..Address::default()
+            ..ServerAddress::default()
         };
         for near in [
             "http://localhost:7080",

@@ -5,7 +5,7 @@ const EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     pub(super) kind: String,
     pub(super) data: String,
 }
@@ -20,7 +20,7 @@ pub(super) struct Parser {
 
 impl Parser {
     /// Adds bytes, and returns the events that they complete.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Event> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<SseEvent> {
         let mut events = Vec::new();
         for byte in bytes {
             if *byte != b'\n' {
@@ -35,11 +35,11 @@ impl Parser {
         events
     }
 
-    fn line(&mut self, line: &str) -> Option<Event> {
+    fn line(&mut self, line: &str) -> Option<SseEvent> {
         if line.is_empty() {
             let kind = std::mem::take(&mut self.kind);
             let data = std::mem::take(&mut self.data);
-            return (!kind.is_empty() || !data.is_empty()).then_some(Event { kind, data });
+            return (!kind.is_empty() || !data.is_empty()).then_some(SseEvent { kind, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -68,11 +68,11 @@ mod tests {
             b"event: reset\ndata: {}\n\n: still here\n\nevent: run\r\ndata: {\"a\":\ndata: 1}\n\n";
         for size in [1, 2, 7, stream.len()] {
             let mut parser = Parser::default();
-            let events: Vec<Event> = stream
+            let events: Vec<SseEvent> = stream
                 .chunks(size)
                 .flat_map(|piece| parser.take(piece))
                 .collect();
-            let event = |kind: &str, data: &str| Event {
+            let event = |kind: &str, data: &str| SseEvent {
                 kind: kind.into(),
                 data: data.into(),
             };

@@ -6,7 +6,7 @@ use super::{
     items::{Progress, holders},
     outage::STARTS_WITHIN,
     output::OutputFormat,
-    server::{Address, Server},
+    server::{Server, ServerAddress},
     server_clock,
     terminal::{self, Style},
 };
@@ -52,13 +52,13 @@ pub struct Status {
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// Answers that the screen is made of.
 struct StatusAnswers {
     /// Where they come from, for the commands of the next steps.
-    address: Address,
+    address: ServerAddress,
     /// The pool that was asked for; `None`: all.
     only_pool: Option<String>,
     machines: Vec<Machine>,
@@ -697,7 +697,7 @@ mod tests {
 
     fn found(machines: &[Value], rollout: Value) -> StatusAnswers {
         StatusAnswers {
-            address: Address::default(),
+            address: ServerAddress::default(),
             only_pool: None,
             machines: machines.iter().cloned().map(machine_with).collect(),
             lacks: Vec::new(),

@@ -3,9 +3,9 @@
 use super::{
     Failure,
     filter::{Filter, phase_id},
-    items::{Item, Kind, machine_states},
+    items::{Kind, ListItem, machine_states},
     machines,
-    server::{Address, Server},
+    server::{Server, ServerAddress},
 };
 use clap::Args;
 use dormer_profile::suggestion::question;
@@ -30,24 +30,24 @@ pub struct Wait {
     filter: Filter,
     /// What to wait for: state=STATE, phase=PHASE, version=VERSION, gone or delete
     #[arg(long = "for", value_name = "CONDITION", default_value = "state=Joined")]
-    until: Condition,
+    until: WaitCondition,
     /// Longest wait: 90, 90s, 15m or 2h
     #[arg(long, default_value = "30m", value_parser = duration, value_name = "TIME")]
     timeout: Duration,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// Condition of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub(crate) enum WaitCondition {
     State(String),
     Phase(String),
     Version(String),
     Gone,
 }
 
-impl FromStr for Condition {
+impl FromStr for WaitCondition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -100,7 +100,7 @@ fn known(what: &str, said: &str, all: &[&str]) -> Result<String, String> {
     })
 }
 
-impl Condition {
+impl WaitCondition {
     fn holds(&self, machine: &Machine) -> bool {
         let filter = |state: &String| Filter {
             state: Some(state.clone()),
@@ -171,7 +171,7 @@ impl Wait {
                 let machine: Machine = match machines::machine(&server, &uid).await {
                     Ok(machine) => machine,
                     // A machine that is gone is forgotten after a while.
-                    Err(Failure::Absent { .. }) if self.until == Condition::Gone => {
+                    Err(Failure::Absent { .. }) if self.until == WaitCondition::Gone => {
                         met.push(format!("machine/{uid} condition met"));
                         continue;
                     }
@@ -265,7 +265,7 @@ fn timed_out(
     first: Option<&Machine>,
     others: usize,
     lost: Option<Failure>,
-    address: &Address,
+    address: &ServerAddress,
 ) -> Failure {
     let Some(first) = first else {
         return lost.unwrap_or_else(|| Failure::refused("timed out", "dormer status"));
@@ -294,7 +294,7 @@ fn without(machine: &Machine) -> String {
 }
 
 /// Refusal to wait for a machine that comes to no state any more.
-fn gone(machine: &Machine, address: &Address) -> Failure {
+fn gone(machine: &Machine, address: &ServerAddress) -> Failure {
     let what_to_do = match &machine.replaced_by {
         Some(by) => format!(
             "wait for the machine in its place: {}",
@@ -308,7 +308,7 @@ fn gone(machine: &Machine, address: &Address) -> Failure {
     )
 }
 
-fn failed(machine: &Machine, address: &Address) -> Failure {
+fn failed(machine: &Machine, address: &ServerAddress) -> Failure {
     let failure = machine.failure.as_ref();
     let cause = failure.map_or_else(String::new, |it| explain::cause(&it.code, &it.message));
     Failure::refused(
@@ -352,9 +352,9 @@ mod tests {
             without(&replaced),
             "machine/win-1 is gone, replaced by win-2"
         );
-        let refused = gone(&replaced, &Address::default()).to_string();
+        let refused = gone(&replaced, &ServerAddress::default()).to_string();
         assert!(refused.ends_with("dormer wait win-2"), "{refused}");
-        let gone = gone(&machine_with(json!({})), &Address::default()).to_string();
+        let gone = gone(&machine_with(json!({})), &ServerAddress::default()).to_string();
         assert!(
             gone.starts_with("machine/win-1 is gone: it comes to no other state"),
             "{gone}"
@@ -363,19 +363,23 @@ mod tests {
 
     #[test]
     fn a_condition_names_a_state_that_exists() {
-        let joined: Condition = "state=joined".parse().unwrap();
-        assert_eq!(joined, Condition::State("Joined".into()));
+        let joined: WaitCondition = "state=joined".parse().unwrap();
+        assert_eq!(joined, WaitCondition::State("Joined".into()));
         assert!(joined.holds(&machine_with(
             json!({"state": "Joined", "phase": "serving"})
         )));
         assert!(!joined.holds(&machine_with(json!({}))));
-        let wrong = "state=Jioned".parse::<Condition>().unwrap_err();
+        let wrong = "state=Jioned".parse::<WaitCondition>().unwrap_err();
         assert!(wrong.contains("Joined"), "{wrong}");
-        assert!("colour=red".parse::<Condition>().is_err());
-        let bare = "Joined".parse::<Condition>().unwrap_err();
+        assert!("colour=red".parse::<WaitCondition>().is_err());
+        let bare = "Joined".parse::<WaitCondition>().unwrap_err();
         assert!(bare.contains("did you mean state=Joined?"), "{bare}");
-        assert_eq!("gone".parse(), Ok(Condition::Gone));
-        assert_eq!("delete".parse(), Ok(Condition::Gone), "as kubectl calls it");
+        assert_eq!("gone".parse(), Ok(WaitCondition::Gone));
+        assert_eq!(
+            "delete".parse(),
+            Ok(WaitCondition::Gone),
+            "as kubectl calls it"
+        );
     }
 
     #[test]
@@ -403,27 +407,27 @@ mod tests {
             ("condition=Ready", "--for=state=Joined"),
             ("jsonpath={.state}=Joined", "state=STATE"),
         ] {
-            let why = condition.parse::<Condition>().unwrap_err();
+            let why = condition.parse::<WaitCondition>().unwrap_err();
             assert!(why.contains(part), "{why}");
         }
     }
 
     #[test]
     fn a_phase_that_there_is_not_would_be_waited_for_for_ever() {
-        let probing: Condition = "phase=Probing".parse().unwrap();
+        let probing: WaitCondition = "phase=Probing".parse().unwrap();
         assert!(probing.holds(&machine_with(json!({"phase": "probing"}))));
-        let wrong = "phase=probign".parse::<Condition>().unwrap_err();
+        let wrong = "phase=probign".parse::<WaitCondition>().unwrap_err();
         assert!(wrong.contains("did you mean probing?"), "{wrong}");
         assert!(wrong.contains("the phases are: "), "{wrong}");
-        assert!("version=".parse::<Condition>().is_err());
+        assert!("version=".parse::<WaitCondition>().is_err());
     }
 
     #[test]
     fn a_failed_machine_does_not_come_to_another_state_by_itself() {
         let failed = machine_with(json!({"state": "Failed", "phase": "failed"}));
-        assert!(Condition::State("Joined".into()).excludes(&failed));
-        assert!(!Condition::State("Failed".into()).excludes(&failed));
-        assert!(!Condition::Gone.excludes(&failed));
+        assert!(WaitCondition::State("Joined".into()).excludes(&failed));
+        assert!(!WaitCondition::State("Failed".into()).excludes(&failed));
+        assert!(!WaitCondition::Gone.excludes(&failed));
     }
 
     #[test]

@@ -5,14 +5,14 @@ use super::{
     answer::Answer,
     change_line::Said,
     filter::Filter,
-    items::{Item, Kind, Progress, Target, TargetParser},
+    items::{Kind, ListItem, Progress, Target, TargetParser},
     listing::{Layout, NONE_FOUND, TableForm, fitted_as_before},
     machines,
     outage::Outage,
     output::OutputFormat,
     server::Server,
     server_clock,
-    sse::{Event, Parser},
+    sse::{Parser, SseEvent},
     terminal,
 };
 use bytes::Bytes;
@@ -155,7 +155,7 @@ impl Watch {
     }
 
     /// Whether an item with these names matches the arguments.
-    fn fits(&self, item: &impl Item, names: &[&String]) -> bool {
+    fn fits(&self, item: &impl ListItem, names: &[&String]) -> bool {
         self.name.as_ref().is_none_or(|name| names.contains(&name)) && self.filter.takes(item)
     }
 }
@@ -183,7 +183,7 @@ struct Forgotten {
 }
 
 /// Parses an event's data. `None`: the event was longer than the limit.
-fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
+fn read<T: DeserializeOwned>(event: &SseEvent) -> Result<Option<T>, StreamEnd> {
     match serde_json::from_str(&event.data) {
         Ok(read) => Ok(Some(read)),
         Err(why) if why.is_data() => Err(StreamEnd::Failed(Failure::unreadable(why))),
@@ -267,7 +267,7 @@ impl<'a> WatchView<'a> {
         terminal::warn("the stream of changes broke; reconnecting");
     }
 
-    fn take(&mut self, event: &Event) -> Result<(), StreamEnd> {
+    fn take(&mut self, event: &SseEvent) -> Result<(), StreamEnd> {
         match event.kind.as_str() {
             "reset" => {
                 self.filling = true;
@@ -584,8 +584,8 @@ mod tests {
         assert!(view.new_line(&probing(6, "probing")).is_some());
     }
 
-    fn event(kind: &str, data: &Value) -> Event {
-        Event {
+    fn event(kind: &str, data: &Value) -> SseEvent {
+        SseEvent {
             kind: kind.into(),
             data: data.to_string(),
         }
@@ -703,7 +703,7 @@ mod tests {
         let machine = serde_json::to_value(machine_with(serves)).unwrap();
         let rollout = serde_json::to_value(rollout_with(json!({"maxUnavailable": 1}))).unwrap();
         for run in [machine, rollout] {
-            let event = Event {
+            let event = SseEvent {
                 kind: "run".into(),
                 data: run.to_string(),
             };
@@ -737,7 +737,7 @@ mod tests {
         let watch = watch(&["rollouts"]);
         let mut view = WatchView::new(&watch);
         view.redraws = false;
-        let event = |kind: &str, data: Value| Event {
+        let event = |kind: &str, data: Value| SseEvent {
             kind: kind.into(),
             data: data.to_string(),
         };
@@ -803,7 +803,7 @@ mod tests {
     fn a_change_that_this_build_cannot_read_ends_the_watch() {
         let watch = watch(&[]);
         let mut view = WatchView::new(&watch);
-        let event = |kind: &str, data: Value| Event {
+        let event = |kind: &str, data: Value| SseEvent {
             kind: kind.into(),
             data: data.to_string(),
         };
@@ -815,7 +815,7 @@ mod tests {
         let forgotten = event("forgotten", json!({"run": "machine/u", "forgotten": true}));
         assert!(view.take(&forgotten).is_ok());
         assert_eq!(view.text(), "No resources found.");
-        let cut_off = Event {
+        let cut_off = SseEvent {
             kind: "run".into(),
             data: r#"{"run": "machi"#.into(),
         };

@@ -5,7 +5,7 @@ use crate::{
     Failure, ServerArgs,
     answer::Answer,
     machines::path_of,
-    server::{Address, Server},
+    server::{Server, ServerAddress},
     terminal,
 };
 use clap::Args;
@@ -232,7 +232,7 @@ impl RequestArgs {
 }
 
 /// Failure of a machine whose retried step has failed already, when the retry is in its history.
-fn failed_again(action: &Action, run: &AnyRun, address: &Address) -> Option<Failure> {
+fn failed_again(action: &Action, run: &AnyRun, address: &ServerAddress) -> Option<Failure> {
     let machine = run.as_machine().filter(|_| action.name == RETRY.name)?;
     let failure = machine.failure.as_ref()?;
     Some(Failure::refused(
@@ -259,7 +259,7 @@ fn ends(action: &Action, checked: &Machine) -> Option<String> {
 }
 
 /// What an abort did: of a machine that only waits, nothing was changed yet. `None`: another action.
-fn abort_meant(action: &Action, before: &Machine, address: &Address) -> Option<String> {
+fn abort_meant(action: &Action, before: &Machine, address: &ServerAddress) -> Option<String> {
     if action.name != ABORT.name {
         return None;
     }
@@ -289,7 +289,11 @@ fn held_before(action: &Action, before: &Machine, person: &str) -> Option<String
 
 /// What a hold or a pause means for a machine that holds the lease, and how it serves again. `None`: another action, it does not
 /// hold the lease, or it gives the lease back whatever is asked for.
-pub(super) fn under_lease(action: &Action, before: &Machine, address: &Address) -> Option<String> {
+pub(super) fn under_lease(
+    action: &Action,
+    before: &Machine,
+    address: &ServerAddress,
+) -> Option<String> {
     use MachinePhase::{
         Closing, ClosingGone, Deleting, Drained, Evicting, Leaving, Opening, Undoing, Vanishing,
     };
@@ -387,7 +391,7 @@ pub(super) fn answer_text(
     body: &RequestBody<'_>,
     run: &AnyRun,
     machines: &[Machine],
-    address: &Address,
+    address: &ServerAddress,
 ) -> String {
     let line = answer_line(action, &done(action, body), run, machines);
     if action.name != REMOVE.name {
@@ -483,15 +487,15 @@ mod tests {
             ..body()
         };
         assert_eq!(
-            answer_text(&RETRY, &asked, &answer, &[], &Address::default()),
+            answer_text(&RETRY, &asked, &answer, &[], &ServerAddress::default()),
             "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
         );
-        assert!(failed_again(&RETRY, &answer, &Address::default()).is_none());
+        assert!(failed_again(&RETRY, &answer, &ServerAddress::default()).is_none());
         let failed = json!({"phase": "failed", "state": "Failed", "phaseText": "failed", "failure":
             {"code": "access_denied", "message": "access denied", "phase": "probing", "phaseText": "probing"}});
         let answer = AnyRun::Machine(Box::new(machine_with(failed)));
-        assert!(failed_again(&RESUME, &answer, &Address::default()).is_none());
-        let again = failed_again(&RETRY, &answer, &Address::default())
+        assert!(failed_again(&RESUME, &answer, &ServerAddress::default()).is_none());
+        let again = failed_again(&RETRY, &answer, &ServerAddress::default())
             .expect("a failure")
             .to_string();
         assert!(
@@ -503,14 +507,14 @@ mod tests {
             "ended": ["paused by ann: a look", "held by bob: a disk"]});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&RESUME, &asked, &answer, &[], &Address::default()),
+            answer_text(&RESUME, &asked, &answer, &[], &ServerAddress::default()),
             "win-1: resumed (it was paused by ann: a look; held by bob: a disk); now Joined (serving)"
         );
         let ended = json!({"phase": "serving", "state": "Joined", "phaseText": "serving",
             "ended": ["drain asked for by ann (a disk)"], "halt": {"kind": "held", "by": "ada", "text": "held by ada"}});
         let answer = AnyRun::Machine(Box::new(machine_with(ended)));
         assert_eq!(
-            answer_text(&HOLD, &asked, &answer, &[], &Address::default()),
+            answer_text(&HOLD, &asked, &answer, &[], &ServerAddress::default()),
             "win-1: held, which ended this request: drain asked for by ann (a disk); now Joined (serving)"
         );
         let checked = machine_with(json!({"wouldEnd": ["drain asked for by ann (a disk)"]}));
@@ -520,19 +524,19 @@ mod tests {
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
         assert_eq!(
-            answer_text(&PAUSE_POOL, &asked, &answer, &[], &Address::default()),
+            answer_text(&PAUSE_POOL, &asked, &answer, &[], &ServerAddress::default()),
             "windows: paused"
         );
         let answer = json!({"state": "Paused", "waitingFor": "a resume (paused by ada)",
             "waitsForResume": true});
         let answer = AnyRun::Rollout(Box::new(rollout_with(answer)));
         assert_eq!(
-            answer_text(&PAUSE_POOL, &asked, &answer, &[], &Address::default()),
+            answer_text(&PAUSE_POOL, &asked, &answer, &[], &ServerAddress::default()),
             "windows: paused"
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
         assert_eq!(
-            answer_text(&ROLLBACK, &back, &answer, &[], &Address::default()),
+            answer_text(&ROLLBACK, &back, &answer, &[], &ServerAddress::default()),
             "windows: rolling back to 10.9.0"
         );
     }
@@ -541,7 +545,7 @@ mod tests {
     fn an_abort_says_what_it_did_to_a_machine_that_only_waited() {
         let meant = |phase: &str| {
             let before = machine_with(json!({"state": "Joined", "phase": phase}));
-            abort_meant(&ABORT, &before, &Address::default()).unwrap_or_default()
+            abort_meant(&ABORT, &before, &ServerAddress::default()).unwrap_or_default()
         };
         assert_eq!(
             meant("lease-wait"),
@@ -551,14 +555,14 @@ mod tests {
         assert!(meant("approval-wait").starts_with("No upgrade had begun. "));
         assert!(meant("evicting").starts_with("It is held"));
         assert_eq!(
-            abort_meant(&RETRY, &machine_with(json!({})), &Address::default()),
+            abort_meant(&RETRY, &machine_with(json!({})), &ServerAddress::default()),
             None
         );
     }
 
     fn said_under_lease(action: &Action, phase: &str, token: Option<u64>) -> Option<String> {
         let machine = machine_with(json!({"state": "Draining", "phase": phase, "token": token}));
-        under_lease(action, &machine, &Address::default())
+        under_lease(action, &machine, &ServerAddress::default())
     }
 
     #[test]
@@ -588,7 +592,8 @@ mod tests {
                 json!({"state": "Draining", "phase": phase, "token": 4, "tornDown": true}),
             );
             for action in [&PAUSE, &HOLD] {
-                let said = under_lease(action, &torn_down, &Address::default()).unwrap_or_default();
+                let said =
+                    under_lease(action, &torn_down, &ServerAddress::default()).unwrap_or_default();
                 assert!(!said.is_empty() && !said.contains("abort"), "{said}");
             }
         }
@@ -612,7 +617,7 @@ mod tests {
         assert!(drained.starts_with("It holds the lease"), "{drained}");
         let drain = machine_with(json!({"phase": "evicting", "token": 4,
             "asked": {"what": "drain", "by": "ann", "at": null, "begun": true}}));
-        let said = under_lease(&HOLD, &drain, &Address::default()).expect("it continues");
+        let said = under_lease(&HOLD, &drain, &ServerAddress::default()).expect("it continues");
         assert!(said.starts_with("Its drain continues: "), "{said}");
     }
 
