@@ -80,10 +80,10 @@ pub(super) struct Changes {
 }
 
 /// Sender of changes to all listeners.
-type Broadcaster = Sender<Arc<Change>>;
+type Broadcaster = Sender<Arc<RunChange>>;
 
 /// Change of one run, encoded once for all listeners.
-pub(super) struct Change {
+pub(super) struct RunChange {
     run: RunId,
     mark: Mark,
     /// The change as a server-sent event.
@@ -92,7 +92,7 @@ pub(super) struct Change {
     body: Bytes,
 }
 
-impl Change {
+impl RunChange {
     /// Change to a run's present state.
     fn of(api: &Api, run: &SharedRun, names: &KnownMachines) -> Self {
         let mark = Some((run.seq, run.sum));
@@ -139,7 +139,7 @@ impl Drop for Publishing<'_> {
 
 impl Changes {
     /// Subscribes to changes from now on. The present state is not sent, so the caller reads it after this.
-    async fn join(&self, api: &Arc<Api>) -> Receiver<Arc<Change>> {
+    async fn join(&self, api: &Arc<Api>) -> Receiver<Arc<RunChange>> {
         // Read before a new broadcast has listeners, so that every later change is sent.
         let first = self.listeners() == 0;
         let before = if first {
@@ -165,7 +165,7 @@ impl Changes {
     }
 
     /// Adds a listener. The answer holds a broadcaster if the caller must start it.
-    fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Broadcaster>>) {
+    fn listen(&self) -> (Receiver<Arc<RunChange>>, Option<Arc<Broadcaster>>) {
         let mut broadcaster = self.broadcaster.locked();
         if let Some(sender) = broadcaster.upgrade() {
             return (sender.subscribe(), None);
@@ -215,7 +215,7 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
 /// State of one reader.
 struct ChangesReader {
     api: Arc<Api>,
-    receiver: Receiver<Arc<Change>>,
+    receiver: Receiver<Arc<RunChange>>,
     /// Full state that is being sent.
     whole: Option<FullState>,
 }
@@ -387,14 +387,14 @@ async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<R
                 KnownMachines::default()
             };
             for run in changed {
-                let _ = sender.send(Arc::new(Change::of(&api, run, &names)));
+                let _ = sender.send(Arc::new(RunChange::of(&api, run, &names)));
                 known.insert(run.id.clone(), run.sum);
             }
             if known.len() > runs.len() {
                 known.retain(|id, _| {
                     let there = runs.binary_search_by(|run| run.id.cmp(id)).is_ok();
                     if !there {
-                        let _ = sender.send(Arc::new(Change::forgotten(id)));
+                        let _ = sender.send(Arc::new(RunChange::forgotten(id)));
                     }
                     there
                 });

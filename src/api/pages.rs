@@ -151,7 +151,7 @@ impl Api {
         limit: usize,
     ) -> Result<History, ApiError> {
         let path = Path((run.workflow().to_owned(), run.key().to_owned()));
-        let part = Query(reads::Part::new(from, limit));
+        let part = Query(reads::HistoryRange::new(from, limit));
         Ok(reads::run_history(Of(Arc::clone(self)), path, part)
             .await?
             .0)

@@ -235,9 +235,9 @@ pub(super) async fn dead_letter(Of(api): ApiState, Path(id): Path<u64>) -> Answe
     dead_letters::one(api.ports.as_ref(), id).await.map(Json)
 }
 
-/// Range of a history.
+/// Records of a run that are asked for.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct HistoryRange {
     /// First record.
     from: Option<u64>,
     /// Number of records.
@@ -247,7 +247,7 @@ pub(crate) struct Part {
     envelopes: bool,
 }
 
-impl Part {
+impl HistoryRange {
     /// `limit` records from `from` on.
     pub(crate) fn new(from: u64, limit: usize) -> Self {
         Self {
@@ -261,7 +261,7 @@ impl Part {
 pub(crate) async fn machine_history(
     Of(api): ApiState,
     Path(called): Path<String>,
-    Query(part): Query<Part>,
+    Query(part): Query<HistoryRange>,
 ) -> Answer<History> {
     let run = api.run_cache.machine(&called).await?;
     history(&api, &run.id, &part).await
@@ -270,7 +270,7 @@ pub(crate) async fn machine_history(
 pub(crate) async fn rollout_history(
     Of(api): ApiState,
     Path(pool): Path<String>,
-    Query(part): Query<Part>,
+    Query(part): Query<HistoryRange>,
 ) -> Answer<History> {
     let run = api.found_rollout(&pool).await?;
     history(&api, &run.id, &part).await
@@ -279,13 +279,13 @@ pub(crate) async fn rollout_history(
 pub(super) async fn run_history(
     Of(api): ApiState,
     Path((workflow, key)): Path<(String, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<HistoryRange>,
 ) -> Answer<History> {
     let run = api.found(&run_id(&workflow, &key)?).await?;
     history(&api, &run.id, &part).await
 }
 
-async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
+async fn history(api: &Api, run: &RunId, part: &HistoryRange) -> Answer<History> {
     let from = part.from.unwrap_or(1).max(1);
     let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
     // The record before the range names the tasks that the range finishes. One record after it tells whether more

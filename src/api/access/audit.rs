@@ -74,10 +74,10 @@ pub(super) enum AuditOutcome {
     Answered,
 }
 
-/// A line.
+/// Line of the audit log.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
+pub(super) struct AuditEntry {
     /// The same in the lines of one request.
     pub(super) id: String,
     pub(super) event: AuditEvent,
@@ -112,7 +112,7 @@ pub(super) struct Entry {
     pub(super) error: Option<String>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Text of a caller, cut.
     pub(super) fn said(text: &str) -> String {
         text.chars().take(SAID_MAX).collect()
@@ -125,7 +125,7 @@ impl Entry {
 struct Line<'a> {
     time: Moment,
     #[serde(flatten)]
-    entry: &'a Entry,
+    entry: &'a AuditEntry,
     /// Lines that could not be written, or were too many, since the last one.
     #[serde(skip_serializing_if = "is_zero")]
     unwritten: u64,
@@ -155,7 +155,7 @@ pub struct Audit {
 /// Queued line.
 struct Queued {
     time: Moment,
-    entry: Entry,
+    entry: AuditEntry,
     written: oneshot::Sender<io::Result<()>>,
 }
 
@@ -283,7 +283,7 @@ impl Audit {
     ///
     /// # Errors
     /// 503: it cannot be written, and the audit is required.
-    pub(super) async fn write(&self, entry: Entry) -> Result<(), ApiError> {
+    pub(super) async fn write(&self, entry: AuditEntry) -> Result<(), ApiError> {
         let why = match self.written(entry).await {
             Ok(()) => return Ok(()),
             Err(why) => why,
@@ -295,7 +295,7 @@ impl Audit {
         }
     }
 
-    async fn written(&self, entry: Entry) -> Result<(), String> {
+    async fn written(&self, entry: AuditEntry) -> Result<(), String> {
         let hung = || format!("no write ended within {} s", WRITE_MAX.as_secs());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
@@ -360,7 +360,7 @@ impl Writer {
         }
     }
 
-    fn line(&mut self, time: Moment, entry: &Entry) -> io::Result<()> {
+    fn line(&mut self, time: Moment, entry: &AuditEntry) -> io::Result<()> {
         self.unwritten += self.counts.dropped.swap(0, Ordering::Relaxed);
         let line = Line {
             time,
@@ -431,8 +431,8 @@ mod tests {
     use serde_json::Value;
     use std::os::unix::fs::PermissionsExt;
 
-    fn entry(outcome: AuditOutcome, user: Option<&str>) -> Entry {
-        Entry {
+    fn entry(outcome: AuditOutcome, user: Option<&str>) -> AuditEntry {
+        AuditEntry {
             id: "1".into(),
             event: AuditEvent::Action,
             outcome,

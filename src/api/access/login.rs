@@ -2,7 +2,7 @@
 
 use super::{
     Caller, Gate, KnownCaller, ShownBy,
-    audit::{AuditEvent, AuditOutcome, Entry},
+    audit::{AuditEntry, AuditEvent, AuditOutcome},
     entry,
     origin::{self, WithoutOrigin},
     peer,
@@ -133,7 +133,7 @@ async fn noted(
         }
         Err(why) => (AuditOutcome::Refused, Some(why.to_owned())),
     };
-    let entry = Entry {
+    let entry = AuditEntry {
         error,
         ..entry(&parts, AuditEvent::Login, outcome)
     };

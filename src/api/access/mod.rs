@@ -16,7 +16,7 @@ pub use review::Reviews;
 pub use session::{Sessions, TooLong};
 
 use super::{Api, ApiError, run_cache::LastRecord};
-use audit::{Audit, AuditEvent, AuditOutcome, Entry};
+use audit::{Audit, AuditEntry, AuditEvent, AuditOutcome};
 use axum::{
     Router,
     body::Body,
@@ -35,7 +35,7 @@ use futures::{FutureExt, StreamExt};
 use limits::PerUser;
 use login::SessionCredential;
 use origin::WithoutOrigin;
-use right::{GROUP, Needs, Object, Resource, Right};
+use right::{GROUP, Needs, Resource, Right, RightObject};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -174,7 +174,7 @@ impl Gate {
     ///
     /// # Errors
     /// 503: it cannot be written, and the audit is required.
-    async fn note(&self, entry: Entry) -> Result<(), ApiError> {
+    async fn note(&self, entry: AuditEntry) -> Result<(), ApiError> {
         match &self.audit {
             Some(audit) => audit.write(entry).await,
             None => Ok(()),
@@ -291,21 +291,21 @@ fn peer(parts: &Parts) -> Option<IpAddr> {
 }
 
 /// Audit entry about a request, with the fields known so far.
-fn entry(parts: &Parts, event: AuditEvent, outcome: AuditOutcome) -> Entry {
+fn entry(parts: &Parts, event: AuditEvent, outcome: AuditOutcome) -> AuditEntry {
     let extensions = &parts.extensions;
     let header = parts.headers.get("x-forwarded-for");
     let forwarded = header.and_then(|value| value.to_str().ok());
     let rights = extensions.get::<Needed>();
-    Entry {
+    AuditEntry {
         id: format!("{:016x}", rand::random::<u64>()),
         event,
         outcome,
         user: extensions.get::<Caller>().map(|caller| caller.0.clone()),
         by: extensions.get::<ShownBy>().map_or("none", |by| by.0),
         from: peer(parts).map(|peer| peer.to_canonical().to_string()),
-        forwarded_for: forwarded.map(Entry::said),
+        forwarded_for: forwarded.map(AuditEntry::said),
         method: parts.method.to_string(),
-        path: Entry::said(parts.uri.path()),
+        path: AuditEntry::said(parts.uri.path()),
         rights: rights.map_or_else(Vec::new, |it| it.0.iter().map(Right::named).collect()),
         status: None,
         dry_run: false,
@@ -409,7 +409,7 @@ impl AccessGuard {
         action: impl Future<Output = Response> + Send + 'static,
         notes: ActionNotes,
         open: Option<limits::Open>,
-        entry: Entry,
+        entry: AuditEntry,
     ) -> Result<(Response, Option<limits::Open>), ApiError> {
         let guard = Arc::clone(self);
         let acting = tokio::spawn(async move {
@@ -419,7 +419,7 @@ impl AccessGuard {
                 Ok(response) => response.status(),
                 Err(error) => error.status(),
             };
-            let answered = Entry {
+            let answered = AuditEntry {
                 outcome: AuditOutcome::Answered,
                 status: Some(status.as_u16()),
                 dry_run: notes.0.dry_run.load(Ordering::Relaxed),
@@ -439,7 +439,7 @@ impl AccessGuard {
     async fn admits(
         &self,
         parts: &mut Parts,
-    ) -> Result<(bool, Option<limits::Open>, Entry), ApiError> {
+    ) -> Result<(bool, Option<limits::Open>, AuditEntry), ApiError> {
         let decided = self.lets_in(parts).await.and_then(|lasting| {
             let Some(Caller(name)) = parts.extensions.get() else {
                 return Ok((lasting, None));
@@ -459,7 +459,7 @@ impl AccessGuard {
                 Ok((lasting, open, entry))
             }
             Err(error) => {
-                let entry = Entry {
+                let entry = AuditEntry {
                     status: Some(error.status().as_u16()),
                     error: Some(error.to_string()),
                     ..entry(parts, event, AuditOutcome::Refused)
@@ -580,8 +580,8 @@ impl AccessGuard {
         }
         let resource = right.resource.name();
         let named = match &right.object {
-            Object::All => String::new(),
-            Object::Called(name) => format!(" {name}"),
+            RightObject::All => String::new(),
+            RightObject::Called(name) => format!(" {name}"),
         };
         let within = match namespace.as_str() {
             "" => "in every namespace".to_owned(),
@@ -607,8 +607,8 @@ impl AccessGuard {
             (_, Resource::Rollouts | Resource::DeadLetters) => {
                 return Ok((right.clone(), homes.own.clone()));
             }
-            (Object::All, _) => return Ok((right.clone(), machines())),
-            (Object::Called(called), _) => called,
+            (RightObject::All, _) => return Ok((right.clone(), machines())),
+            (RightObject::Called(called), _) => called,
         };
         // A caller without the right to read gets the same answer whether or not the machine exists.
         let (name, namespace) = match self.api.run_cache.machine(called).await {
@@ -624,7 +624,7 @@ impl AccessGuard {
         };
         Ok((
             Right {
-                object: Object::Called(name),
+                object: RightObject::Called(name),
                 ..right.clone()
             },
             namespace,

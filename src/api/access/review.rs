@@ -2,7 +2,7 @@
 
 use super::{
     cache::Cache,
-    right::{GROUP, Object, Right},
+    right::{GROUP, Right, RightObject},
 };
 use crate::ApiError;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -62,12 +62,12 @@ pub struct Reviews {
 }
 
 /// Slot of a stranger's review among its peer's. It counts until it is dropped.
-struct Slot<'a> {
+struct ReviewSlot<'a> {
     peers: &'a Mutex<HashMap<Option<IpAddr>, usize>>,
     peer: Option<IpAddr>,
 }
 
-impl Drop for Slot<'_> {
+impl Drop for ReviewSlot<'_> {
     fn drop(&mut self) {
         let mut all = self.peers.locked();
         let Some(count) = all.get_mut(&self.peer) else {
@@ -191,7 +191,7 @@ impl Reviews {
     ///
     /// # Errors
     /// 429: the peer has as many as one may have.
-    fn slot(&self, peer: Option<IpAddr>) -> Result<Slot<'_>, ApiError> {
+    fn slot(&self, peer: Option<IpAddr>) -> Result<ReviewSlot<'_>, ApiError> {
         let peer = peer.map(|peer| peer.to_canonical());
         let mut all = self.peers.locked();
         let count = all.entry(peer).or_default();
@@ -202,7 +202,7 @@ impl Reviews {
         }
         *count += 1;
         drop(all);
-        Ok(Slot {
+        Ok(ReviewSlot {
             peers: &self.peers,
             peer,
         })
@@ -219,8 +219,8 @@ impl Reviews {
         namespace: &str,
     ) -> Result<bool, ApiError> {
         let name = match &right.object {
-            Object::All => None,
-            Object::Called(name) => Some(name.clone()),
+            RightObject::All => None,
+            RightObject::Called(name) => Some(name.clone()),
         };
         let attributes = ResourceAttributes {
             group: Some(GROUP.into()),

@@ -36,7 +36,7 @@ impl Resource {
 
 /// Objects that a right covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Object {
+pub(crate) enum RightObject {
     /// All objects of the resource.
     All,
     /// One object by name. A machine can also be named by its UID or `namespace/name`.
@@ -48,7 +48,7 @@ pub(crate) enum Object {
 pub(crate) struct Right {
     pub(crate) verb: String,
     pub(crate) resource: Resource,
-    pub(crate) object: Object,
+    pub(crate) object: RightObject,
 }
 
 impl fmt::Display for Right {
@@ -62,13 +62,13 @@ impl Right {
     /// Form for the audit, with the object's name: `retry machines win-1`.
     pub(crate) fn named(&self) -> String {
         match &self.object {
-            Object::All => self.to_string(),
-            Object::Called(name) => format!("{self} {name}"),
+            RightObject::All => self.to_string(),
+            RightObject::Called(name) => format!("{self} {name}"),
         }
     }
 }
 
-fn on(verb: &str, resource: Resource, object: Object) -> Right {
+fn on(verb: &str, resource: Resource, object: RightObject) -> Right {
     Right {
         verb: verb.to_owned(),
         resource,
@@ -94,7 +94,7 @@ fn all(verb: &str) -> Vec<Right> {
         Resource::Rollouts,
         Resource::DeadLetters,
     ]
-    .map(|resource| on(verb, resource, Object::All))
+    .map(|resource| on(verb, resource, RightObject::All))
     .into()
 }
 
@@ -146,9 +146,9 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
     use Resource::{DeadLetters, Machines, Rollouts};
     let one = |resource| {
         let called = parameters.first().cloned().unwrap_or_default();
-        vec![on("get", resource, Object::Called(called))]
+        vec![on("get", resource, RightObject::Called(called))]
     };
-    let every = |resource| vec![on("list", resource, Object::All)];
+    let every = |resource| vec![on("list", resource, RightObject::All)];
     Some(match path {
         "/openapi.json" => Vec::new(),
         "/machines" | "/tasks" => every(Machines),
@@ -164,7 +164,7 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/rollouts/{pool}" | "/rollouts/{pool}/history" | "/pools/{pool}" => one(Rollouts),
         "/pools/{pool}/plan" => [one(Rollouts), every(Machines)].concat(),
         "/changes" => [Machines, Rollouts]
-            .map(|resource| on("watch", resource, Object::All))
+            .map(|resource| on("watch", resource, RightObject::All))
             .into(),
         "/dead-letters" => every(DeadLetters),
         // They name Nodes, MachineSets and pools.
@@ -177,7 +177,7 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
 
 fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
     use Resource::{DeadLetters, Machines, Rollouts};
-    let first = || Object::Called(parameters.first().cloned().unwrap_or_default());
+    let first = || RightObject::Called(parameters.first().cloned().unwrap_or_default());
     // An unknown action is answered 404 to callers who may do everything.
     let action = || parameters.get(1).map_or("*", String::as_str);
     Some(match path {
@@ -204,7 +204,7 @@ fn of_run(verb: &str, parameters: &[String]) -> Option<Right> {
         dormer_proto::work::ROLLOUT => Resource::Rollouts,
         _ => return None,
     };
-    Some(on(verb, resource, Object::Called(key.clone())))
+    Some(on(verb, resource, RightObject::Called(key.clone())))
 }
 
 /// Requirements of a page of the console. A page that is not listed here needs every read right.
@@ -221,7 +221,7 @@ fn of_page(path: &str, parameters: &[String]) -> Needs {
         "/rollouts/{pool}" => {
             of_reading("/rollouts/{pool}", parameters).unwrap_or_else(|| all("list"))
         }
-        "/dead-letters" => vec![on("list", Resource::DeadLetters, Object::All)],
+        "/dead-letters" => vec![on("list", Resource::DeadLetters, RightObject::All)],
         _ => all("list"),
     })
 }
@@ -238,8 +238,8 @@ mod tests {
             Needs::Nowhere => "nowhere".into(),
             Needs::Rights(rights) => {
                 let named = rights.iter().map(|right| match &right.object {
-                    Object::All => right.to_string(),
-                    Object::Called(name) => format!("{right} {name}"),
+                    RightObject::All => right.to_string(),
+                    RightObject::Called(name) => format!("{right} {name}"),
                 });
                 named.collect::<Vec<_>>().join(", ")
             }

@@ -5,7 +5,7 @@
 //! missing run, a faster publisher. Reconciling reads first the stream, then the store's leader. So nothing is
 //! published twice and no state goes back. If the store itself went back (a restored dump), the stream follows.
 
-use super::{Api, Change};
+use super::{Api, RunChange};
 use crate::views;
 use dormer_engine::{
     nats::{Mark, NatsChanges, PublishError, PublishedState, StreamContents},
@@ -153,7 +153,7 @@ impl Publisher {
         for page in differ.chunks(BATCH_MAX) {
             let changes = page
                 .iter()
-                .map(|run| Arc::new(Change::of(&self.api, run, &names)));
+                .map(|run| Arc::new(RunChange::of(&self.api, run, &names)));
             self.publish(changes.collect()).await?;
         }
         for run in gone {
@@ -163,7 +163,7 @@ impl Publisher {
     }
 
     /// Publishes these changes. Each run occurs once.
-    async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), StopReason> {
+    async fn publish(&mut self, changes: Vec<Arc<RunChange>>) -> Result<(), StopReason> {
         let mut updates = Vec::new();
         let mut unclear = Vec::new();
         for change in changes {
@@ -255,7 +255,7 @@ impl Publisher {
     }
 
     /// State of a run on the store's leader: its record, or that it is forgotten. `None`: this build cannot read it.
-    async fn now(&self, run: &RunId) -> Result<Option<Change>, StopReason> {
+    async fn now(&self, run: &RunId) -> Result<Option<RunChange>, StopReason> {
         use axum::http::StatusCode;
         let found = match self.api.run_cache.one(run).await {
             Ok(found) => found,
@@ -265,7 +265,7 @@ impl Publisher {
             Err(_) => return Ok(None),
         };
         let Some(found) = found else {
-            return Ok(Some(Change::forgotten(run)));
+            return Ok(Some(RunChange::forgotten(run)));
         };
         let names = if run.workflow() == ROLLOUT {
             let all = self
@@ -278,7 +278,7 @@ impl Publisher {
         } else {
             views::KnownMachines::default()
         };
-        Ok(Some(Change::of(&self.api, &found, &names)))
+        Ok(Some(RunChange::of(&self.api, &found, &names)))
     }
 
     fn note(&mut self, run: RunId, published: Option<PublishedState>) {
@@ -303,7 +303,10 @@ fn is_newer(mark: Mark, known: Option<&PublishedState>) -> bool {
 }
 
 /// The change together with those received since, the last of each run; and whether some were missed.
-fn gather(first: Arc<Change>, incoming: &mut Receiver<Arc<Change>>) -> (Vec<Arc<Change>>, bool) {
+fn gather(
+    first: Arc<RunChange>,
+    incoming: &mut Receiver<Arc<RunChange>>,
+) -> (Vec<Arc<RunChange>>, bool) {
     let mut changes = BTreeMap::from([(first.run.clone(), first)]);
     let mut missed = false;
     while changes.len() < BATCH_MAX {

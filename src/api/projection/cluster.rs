@@ -2,9 +2,9 @@
 
 use super::{
     Settings,
-    conditions::Condition,
+    conditions::StatusCondition,
     events::EventText,
-    objects::{Kind, Object, ObjectKey},
+    objects::{Kind, ObjectKey, ProjectedObject},
     v1alpha1::WindowsMachine,
 };
 use dormer_proto::id::Timestamp;
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Writes the object. Of a pool, which people own, only the status is written, and only if the pool exists.
-    pub(super) async fn put(&self, object: &Object) -> Result<(), ApiFailure> {
+    pub(super) async fn put(&self, object: &ProjectedObject) -> Result<(), ApiFailure> {
         let kind = object.object_key.kind;
         let api = self.objects(&object.object_key);
         let patch = self.patch_status(&api, object).await;
@@ -141,7 +141,11 @@ impl Cluster {
         patched.map_err(|error| sentence("patch the status of", kind, &error))
     }
 
-    async fn patch_status(&self, api: &Api<DynamicObject>, object: &Object) -> Result<(), Failed> {
+    async fn patch_status(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &ProjectedObject,
+    ) -> Result<(), Failed> {
         let patch = json!({"status": object.status});
         let params = PatchParams {
             field_manager: Some(MANAGER.into()),
@@ -167,7 +171,7 @@ impl Cluster {
     pub(super) async fn on_node(
         &self,
         node: &str,
-        condition: &Condition,
+        condition: &StatusCondition,
     ) -> Result<(), ApiFailure> {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         let patch = json!({"status": {"conditions": [condition.json(None)]}});
@@ -186,7 +190,7 @@ impl Cluster {
     pub(super) async fn on_operator(
         &self,
         name: &str,
-        condition: &Condition,
+        condition: &StatusCondition,
         now: Timestamp,
     ) -> Result<(), ApiFailure> {
         let gvk = GroupVersionKind::gvk("operators.coreos.com", "v2", "OperatorCondition");
@@ -242,7 +246,7 @@ impl Cluster {
     }
 
     /// Object without a status.
-    fn bare(&self, of: &Object) -> DynamicObject {
+    fn bare(&self, of: &ProjectedObject) -> DynamicObject {
         let mut metadata = json!({
             "name": of.object_key.name, "namespace": of.object_key.namespace,
             "labels": {OURS.0: OURS.1, INSTANCE: self.namespace},

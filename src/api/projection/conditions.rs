@@ -23,7 +23,7 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 
 /// Condition without its transition time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct StatusCondition {
     pub(super) kind: &'static str,
     pub(super) status: bool,
     /// Stable identifier in PascalCase.
@@ -33,7 +33,7 @@ pub(super) struct Condition {
     pub(super) since: Option<Timestamp>,
 }
 
-impl Condition {
+impl StatusCondition {
     fn new(kind: &'static str, status: bool, reason: &str, message: impl Into<String>) -> Self {
         let mut message: String = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
@@ -87,7 +87,7 @@ pub(super) fn of_pool(
         overridden(pool, view),
     ];
     let stalled = stalled(view, &machines);
-    let reconciling = Condition {
+    let reconciling = StatusCondition {
         kind: "Reconciling",
         ..all[1].clone()
     };
@@ -105,11 +105,11 @@ pub(super) fn of_pool(
 }
 
 /// Condition Ready: the pool is available, and none of `against` holds.
-fn ready(against: &[&Condition], available: &Condition) -> Condition {
+fn ready(against: &[&StatusCondition], available: &StatusCondition) -> StatusCondition {
     let why = against.iter().find(|one| one.status).copied();
     match why.or((!available.status).then_some(available)) {
-        Some(why) => Condition::new("Ready", false, &why.reason, why.message.clone()),
-        None => Condition::new(
+        Some(why) => StatusCondition::new("Ready", false, &why.reason, why.message.clone()),
+        None => StatusCondition::new(
             "Ready",
             true,
             "AsExpected",
@@ -120,7 +120,7 @@ fn ready(against: &[&Condition], available: &Condition) -> Condition {
 
 /// Whether machines that serve have another version than the spec's, for Ready alone. A machine that is labelled to be
 /// ignored is none of dormer's.
-fn differing(machines: &[machine::View]) -> Condition {
+fn differing(machines: &[machine::View]) -> StatusCondition {
     let ours = |one: &&machine::View| !matches!(one.halt, Some(machine::Halt::Ignored));
     let ours: Vec<&machine::View> = machines.iter().filter(ours).collect();
     let differs = |one: &&&machine::View| {
@@ -139,7 +139,7 @@ fn differing(machines: &[machine::View]) -> Condition {
         ours.len(),
         listed(&differ, NAMED_MAX)
     );
-    Condition::new("Differing", !differ.is_empty(), "MachinesDiffer", message)
+    StatusCondition::new("Differing", !differ.is_empty(), "MachinesDiffer", message)
 }
 
 /// First machine that waits for a person: it failed, it could not be compared, or a person keeps it as it is while the
@@ -173,19 +173,19 @@ fn waits_for_a_person(machines: &[machine::View]) -> Option<(&'static str, Strin
 }
 
 /// Condition Stalled: nothing proceeds, on the whole pool or on a machine, until a person acts.
-fn stalled(view: &rollout::View, machines: &[machine::View]) -> Condition {
+fn stalled(view: &rollout::View, machines: &[machine::View]) -> StatusCondition {
     let (reason, why) = match (&view.refused, &view.held, &view.halted) {
         (Some(why), _, _) => ("BadSpec", why),
         (None, Some(why), _) if view.neighbour => ("AnotherOperatorRuns", why),
         (None, Some(why), _) => {
             let why = with_remedy(why, view.held_cure.as_deref());
-            return Condition::new("Stalled", true, "GrantsHeld", why);
+            return StatusCondition::new("Stalled", true, "GrantsHeld", why);
         }
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {
             return match waits_for_a_person(machines) {
-                Some((reason, why)) => Condition::new("Stalled", true, reason, why),
-                None => Condition::new(
+                Some((reason, why)) => StatusCondition::new("Stalled", true, reason, why),
+                None => StatusCondition::new(
                     "Stalled",
                     false,
                     "AsExpected",
@@ -194,11 +194,11 @@ fn stalled(view: &rollout::View, machines: &[machine::View]) -> Condition {
             };
         }
     };
-    Condition::new("Stalled", true, reason, why.clone())
+    StatusCondition::new("Stalled", true, reason, why.clone())
 }
 
 /// Condition Overridden: a rollback replaces the spec's payload.
-fn overridden(pool: &str, view: &rollout::View) -> Condition {
+fn overridden(pool: &str, view: &rollout::View) -> StatusCondition {
     match &view.overridden {
         Some((written, by)) => {
             let payload = view.payload.as_deref().unwrap_or("another payload");
@@ -206,9 +206,9 @@ fn overridden(pool: &str, view: &rollout::View) -> Condition {
                 "{by} rolled back to {payload}, which replaces spec.payload: {written}; to go forward \
                  again: dormer rollback --pool {pool} --end"
             );
-            Condition::new("Overridden", true, "RolledBack", message)
+            StatusCondition::new("Overridden", true, "RolledBack", message)
         }
-        None => Condition::new(
+        None => StatusCondition::new(
             "Overridden",
             false,
             "AsExpected",
@@ -229,26 +229,28 @@ pub(super) fn of_machine(view: &machine::View) -> Vec<Value> {
     let failed = state == MachineState::Failed;
     let moving = !serves && !failed && state != MachineState::Gone;
     let all = [
-        Condition::new("Ready", serves, state.id(), why.clone()),
+        StatusCondition::new("Ready", serves, state.id(), why.clone()),
         match (right, version) {
-            (true, Some(version)) => Condition::new("UpToDate", true, "AsExpected", version),
+            (true, Some(version)) => StatusCondition::new("UpToDate", true, "AsExpected", version),
             (_, version) => {
                 let is = version.unwrap_or("no known version");
                 let wanted = view.desired_version.as_deref().unwrap_or("not known yet");
                 let message = format!("it carries {is}; it should carry {wanted}");
-                Condition::new("UpToDate", false, "NotAsDesired", message)
+                StatusCondition::new("UpToDate", false, "NotAsDesired", message)
             }
         },
-        Condition::new("Reconciling", moving, state.id(), phase),
-        Condition::new("Stalled", failed, state.id(), why),
+        StatusCondition::new("Reconciling", moving, state.id(), phase),
+        StatusCondition::new("Stalled", failed, state.id(), why),
     ];
     all.iter().map(|condition| condition.json(None)).collect()
 }
 
-fn available(view: &rollout::View) -> Condition {
+fn available(view: &rollout::View) -> StatusCondition {
     match view.max_unavailable {
-        Some(_) => Condition::new("Available", true, "AsExpected", "the pool accepts machines"),
-        None => Condition::new(
+        Some(_) => {
+            StatusCondition::new("Available", true, "AsExpected", "the pool accepts machines")
+        }
+        None => StatusCondition::new(
             "Available",
             false,
             "NoSettings",
@@ -257,7 +259,7 @@ fn available(view: &rollout::View) -> Condition {
     }
 }
 
-fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
+fn progressing(view: &rollout::View, machines: &[machine::View]) -> StatusCondition {
     let at_rest = [
         MachineState::Joined,
         MachineState::Failed,
@@ -276,15 +278,15 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
             machines.len(),
             listed(&moving, NAMED_MAX)
         );
-        return Condition::new("Progressing", true, "MachinesUnderWay", message);
+        return StatusCondition::new("Progressing", true, "MachinesUnderWay", message);
     }
     match view.queue.len() {
-        0 => Condition::new("Progressing", false, "AsExpected", "no machine is changing"),
+        0 => StatusCondition::new("Progressing", false, "AsExpected", "no machine is changing"),
         waiting => {
             let why = view.waiting_for.as_deref().unwrap_or("the next decision");
             let why = with_remedy(why, view.waits_cure.as_deref());
             let message = format!("{waiting} machines wait for the lease: {why}");
-            Condition::new("Progressing", true, "MachinesWait", message)
+            StatusCondition::new("Progressing", true, "MachinesWait", message)
         }
     }
 }
@@ -293,9 +295,9 @@ fn degraded(
     view: &rollout::View,
     machines: &[machine::View],
     lacks: &[MissingPrerequisite],
-) -> Condition {
+) -> StatusCondition {
     if let Some(lack) = lacks.first() {
-        return Condition::new("Degraded", true, "DormerLacks", lack.sentence());
+        return StatusCondition::new("Degraded", true, "DormerLacks", lack.sentence());
     }
     let failed: Vec<&machine::View> = machines
         .iter()
@@ -309,17 +311,17 @@ fn degraded(
             failed.len(),
             listed(&names, NAMED_MAX)
         );
-        return Condition::new("Degraded", true, "MachineFailed", message);
+        return StatusCondition::new("Degraded", true, "MachineFailed", message);
     }
     match &view.halted {
-        Some(why) => Condition::new("Degraded", true, "RolloutHalted", why.clone()),
-        None => Condition::new("Degraded", false, "AsExpected", "no machine has failed"),
+        Some(why) => StatusCondition::new("Degraded", true, "RolloutHalted", why.clone()),
+        None => StatusCondition::new("Degraded", false, "AsExpected", "no machine has failed"),
     }
 }
 
 /// Condition Upgradeable of dormer and the cluster. It is false while a machine holds a lease, or if the cluster's
 /// next minor version would leave a kubelet too old.
-pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition {
+pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> StatusCondition {
     let names = crate::views::names(runs);
     let slots = runs
         .iter()
@@ -329,7 +331,7 @@ pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition 
     if let Some(slot) = slots.into_iter().next() {
         let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
         let message = format!("{holder} holds the lease (token {})", slot.token.0);
-        return Condition::new("Upgradeable", false, "LeaseHeld", message);
+        return StatusCondition::new("Upgradeable", false, "LeaseHeld", message);
     }
     let kubelets = runs
         .iter()
@@ -350,9 +352,9 @@ pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition 
              {SKEW_MAX} minors behind: install a newer payload first",
             server + 1
         );
-        return Condition::new("Upgradeable", false, "KubeletSkew", message);
+        return StatusCondition::new("Upgradeable", false, "KubeletSkew", message);
     }
-    Condition::new(
+    StatusCondition::new(
         "Upgradeable",
         true,
         "AsExpected",
@@ -371,7 +373,7 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 /// Conditions of Nodes, by the Node's UID: the Node's name and the condition.
-pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Condition)> {
+pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, StatusCondition)> {
     let mut all = BTreeMap::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
         let State::Machine(state) = &run.state else {
@@ -398,7 +400,7 @@ pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Conditio
         } else {
             state.id()
         };
-        let mut condition = Condition::new(ON_NODES, right, reason, message);
+        let mut condition = StatusCondition::new(ON_NODES, right, reason, message);
         condition.since = Some(run.entered.at);
         all.insert(node.uid.clone(), (node.name.clone(), condition));
     }
@@ -425,7 +427,7 @@ pub(super) fn date(status: &mut Value, before_status: Option<&Value>, now: Times
 
 /// Marks a pool as unknown because the store does not answer.
 pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
-    let condition = Condition::new("Available", false, "StoreSilent", why);
+    let condition = StatusCondition::new("Available", false, "StoreSilent", why);
     let all = status["conditions"].as_array_mut();
     if let Some(old) = all
         .into_iter()
@@ -460,7 +462,7 @@ mod tests {
         };
         let conditions = |machines: &[machine::View]| {
             let view = rollout::State::default().view();
-            let fine = Condition::new("Available", true, "AsExpected", "");
+            let fine = StatusCondition::new("Available", true, "AsExpected", "");
             let stalled = stalled(&view, machines);
             let ready = ready(&[&stalled, &differing(machines)], &fine);
             (ready.status, ready.reason, stalled.status, stalled.message)

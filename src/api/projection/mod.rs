@@ -19,11 +19,11 @@ mod v1alpha1_pool;
 
 use crate::{Api, ApiError, SharedRun, prerequisites};
 use cluster::{ApiFailure, Cluster};
-use conditions::{Condition, Context};
+use conditions::{Context, StatusCondition};
 use dormer_proto::id::Timestamp;
 use dormer_views::prerequisites::MissingPrerequisite;
 use futures::{StreamExt, stream};
-use objects::{Kind, Object, ObjectKey};
+use objects::{Kind, ObjectKey, ProjectedObject};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -91,8 +91,8 @@ struct Projector {
     /// Errors of the last read.
     unread: BTreeSet<ApiFailure>,
     /// Conditions written on Nodes, by the Node's UID.
-    nodes: BTreeMap<String, Condition>,
-    upgradeable: Option<Condition>,
+    nodes: BTreeMap<String, StatusCondition>,
+    upgradeable: Option<StatusCondition>,
     sent: events::SentEvents,
     /// Minor version of the API server.
     server: Option<u32>,
@@ -179,7 +179,7 @@ impl Projector {
 
     async fn write_objects(
         &mut self,
-        wanted: Vec<Object>,
+        wanted: Vec<ProjectedObject>,
         now: Timestamp,
         failures: &mut BTreeSet<ApiFailure>,
     ) {
@@ -319,7 +319,7 @@ impl Projector {
             .filter(|(object_key, _)| object_key.kind == Kind::Pool);
         for (object_key, status) in pools {
             conditions::unavailable(status, error.what_and_remedy().0, now);
-            let object = Object {
+            let object = ProjectedObject {
                 object_key: object_key.clone(),
                 owner: None,
                 status: status.clone(),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     /// Object that a rollout with these builds is shown by.
-    fn shown_with(builds: BTreeMap<String, String>) -> objects::Object {
+    fn shown_with(builds: BTreeMap<String, String>) -> objects::ProjectedObject {
         let mut run = Arc::unwrap_or_clone(rollout(false));
         if let State::Rollout(state) = &mut run.state {
             state.builds = builds;

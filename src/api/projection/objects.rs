@@ -40,21 +40,21 @@ pub(super) struct ObjectKey {
 
 /// Machine that owns an object: Kubernetes deletes the object with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct ProjectedOwner {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
 /// Desired content of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Object {
+pub(super) struct ProjectedObject {
     pub(super) object_key: ObjectKey,
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<ProjectedOwner>,
     /// Complete status. An absent value is `null`, so that a merge patch removes the field.
     pub(super) status: Value,
 }
 
-impl Object {
+impl ProjectedObject {
     /// Status as the API server stores it: without `null`.
     pub(super) fn kept(&self) -> Value {
         let mut status = self.status.clone();
@@ -86,8 +86,8 @@ impl Object {
 }
 
 /// Objects of these runs. Of two machines with one name the later one is shown.
-pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Vec<Object> {
-    let mut machines: BTreeMap<ObjectKey, (&Run<Dormer>, Object)> = BTreeMap::new();
+pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Vec<ProjectedObject> {
+    let mut machines: BTreeMap<ObjectKey, (&Run<Dormer>, ProjectedObject)> = BTreeMap::new();
     let mut pools = Vec::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
         match &run.state {
@@ -111,7 +111,7 @@ pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Ve
         .collect()
 }
 
-fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
+fn machine(run: &Run<Dormer>, state: &machine::State) -> ProjectedObject {
     let view = state.view();
     let conditions = conditions::of_machine(&view);
     let failure = view.failure.as_ref();
@@ -139,9 +139,9 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
         namespace: view.namespace,
         name: view.name.clone(),
     };
-    Object {
+    ProjectedObject {
         object_key,
-        owner: Some(Owner {
+        owner: Some(ProjectedOwner {
             name: view.name,
             uid: view.uid,
         }),
@@ -155,7 +155,7 @@ fn pool(
     runs: &[SharedRun],
     namespace: &str,
     beside: Context<'_>,
-) -> Object {
+) -> ProjectedObject {
     let names = crate::views::names(runs);
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
@@ -182,7 +182,7 @@ fn pool(
     });
     let namespace = namespace.to_owned();
     let name = run.id.key().to_owned();
-    Object {
+    ProjectedObject {
         object_key: ObjectKey {
             kind: Kind::Pool,
             namespace,
