@@ -13,7 +13,7 @@ use dormer_engine::{
 };
 use dormer_nats::history_keys::HistoryKeys;
 use dormer_run::{
-    config::{Config, Settings, Store},
+    config::{Config, Settings, StoreLocation},
     nats,
     usage::checked,
 };
@@ -134,11 +134,11 @@ fn is_there(folder: &Path) -> anyhow::Result<()> {
 }
 
 async fn check(config: &Config) -> anyhow::Result<ExitCode> {
-    if let Store::Folder(folder) = &config.store {
+    if let StoreLocation::Folder(folder) = &config.store {
         is_there(folder)?;
     }
     let (runs, records, faults, named) = match &config.store {
-        Store::Folder(folder) => {
+        StoreLocation::Folder(folder) => {
             let found = embedded::check(folder)?;
             let named = found
                 .named
@@ -151,7 +151,7 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
                 named.collect::<Vec<_>>(),
             )
         }
-        Store::Nats(servers) => {
+        StoreLocation::Nats(servers) => {
             let found = nats::open(config, servers).await?.check::<Dormer>().await?;
             let faults = found.faults.len() as u64;
             (
@@ -169,8 +169,10 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
     let proven = match &config.history_keys {
         Some(keys) => {
             let proof = match &config.store {
-                Store::Folder(folder) => keyed::prove(&local(config, folder)?, keys).await?,
-                Store::Nats(servers) => {
+                StoreLocation::Folder(folder) => {
+                    keyed::prove(&local(config, folder)?, keys).await?
+                }
+                StoreLocation::Nats(servers) => {
                     keyed::prove(&*nats::open(config, servers).await?, keys).await?
                 }
             };
@@ -233,11 +235,11 @@ fn check_dump(config: &Config, dump: &Path) -> anyhow::Result<ExitCode> {
 async fn key(config: &Config) -> anyhow::Result<ExitCode> {
     let keys = keys_of(config)?;
     let (written, runs) = match &config.store {
-        Store::Folder(folder) => {
+        StoreLocation::Folder(folder) => {
             is_there(folder)?;
             keyed::key_last_records(&local(config, folder)?, keys).await?
         }
-        Store::Nats(servers) => {
+        StoreLocation::Nats(servers) => {
             keyed::key_last_records(&*nats::open(config, servers).await?, keys).await?
         }
     };
@@ -249,7 +251,7 @@ async fn key(config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
-    if let Store::Folder(folder) = &config.store {
+    if let StoreLocation::Folder(folder) = &config.store {
         is_there(folder)?;
     }
     if to == Path::new("-") {
@@ -279,8 +281,8 @@ async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
 
 async fn write(config: &Config, out: &mut (impl Write + Send)) -> anyhow::Result<u64> {
     Ok(match &config.store {
-        Store::Folder(folder) => embedded::dump(folder, out)?,
-        Store::Nats(servers) => nats::open(config, servers).await?.dump(out).await? as u64,
+        StoreLocation::Folder(folder) => embedded::dump(folder, out)?,
+        StoreLocation::Nats(servers) => nats::open(config, servers).await?.dump(out).await? as u64,
     })
 }
 
@@ -293,11 +295,11 @@ async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
         )?)),
     };
     match &config.store {
-        Store::Folder(folder) => {
+        StoreLocation::Folder(folder) => {
             let records = embedded::restore(&mut dump, folder, config.history_keys.as_deref())?;
             println!("restored {records} records into {}", folder.display());
         }
-        Store::Nats(servers) => {
+        StoreLocation::Nats(servers) => {
             let options = nats::store_options(config, servers);
             NatsStore::restore(&options, &mut dump).await?.close().await;
             println!("restored the dump into {servers}");

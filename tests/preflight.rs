@@ -112,7 +112,7 @@ impl Site {
         let host = hosts().pop().expect("a host");
         let up = || {
             let listens = std::net::TcpStream::connect((host.internal_ip(), ssh_port)).is_ok();
-            listens && *host.watch_phase().borrow() == dormer_fleet::host::Phase::Up
+            listens && *host.watch_phase().borrow() == dormer_fleet::host::HostPhase::Up
         };
         await_condition("a host that is up", IN_TIME, || async { up() }).await;
         Self {
@@ -260,7 +260,7 @@ async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
 
 /// Names of the services on a host.
 async fn services(host: &Arc<Host>) -> Vec<String> {
-    let request = ops::Request {
+    let request = ops::OperationRequest {
         step: ops::Step::default(),
         operation: ops::ServiceList {}.operation(),
     };

@@ -2,7 +2,7 @@
 
 mod table;
 
-use dormer_fleet::faults::{Fault, Owner};
+use dormer_fleet::faults::{Fault, FaultOwner};
 use std::{fmt::Write as _, fs, path::PathBuf};
 use table::{CoveringTests, SCENARIOS};
 
@@ -24,7 +24,9 @@ fn fault(number: u8) -> Option<Fault> {
 /// A fault in a cell, with who brings it about where that is not the fleet.
 fn fault_cell(number: u8) -> String {
     match fault(number) {
-        Some(fault) if fault.owner() == Owner::Scenario => format!("`{fault}` (the test's own)"),
+        Some(fault) if fault.owner() == FaultOwner::Scenario => {
+            format!("`{fault}` (the test's own)")
+        }
         Some(fault) => format!("`{fault}`"),
         None => "-".to_owned(),
     }
@@ -88,7 +90,7 @@ fn every_scenario_has_its_row_and_every_test_named_is_there() {
         }
         // A test that names the fault is among them, unless only a test can bring it about.
         if let Some(fault) = fault(*number)
-            && fault.owner() != Owner::Scenario
+            && fault.owner() != FaultOwner::Scenario
             && !covering.is_empty()
         {
             let forms = ["\"", "@", "/"].map(|end| format!("\"{fault}{end}"));

@@ -29,7 +29,7 @@ pub(crate) enum Order {
 
 /// What a worker does. Each may be done twice: the task's id is the key by which bank and carrier know a repeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Task {
+pub(crate) enum OrderTask {
     Charge(u32),
     Ship,
     Refund(u32),
@@ -51,7 +51,7 @@ const OWED: RetryPolicy = RetryPolicy {
 impl Workflow for Order {
     const SCHEMA: u16 = 1;
     type State = Order;
-    type Task = Task;
+    type Task = OrderTask;
     type Outcome = ();
     type Fact = u32; // the amount, with which the order begins
     type Timer = (); // the time to cancel is over
@@ -108,12 +108,12 @@ impl Workflow for Order {
 fn enter(state: Order) -> Decision<Order> {
     let entered = Decision::to(state.clone());
     match state {
-        Charging(amount) | Cancelling(amount) => entered.run(Task::Charge(amount), QUICK),
+        Charging(amount) | Cancelling(amount) => entered.run(OrderTask::Charge(amount), QUICK),
         Charged(_) => entered.start_timer((), TIME_TO_CANCEL_MS),
-        Shipping(_) => entered.run(Task::Ship, QUICK),
+        Shipping(_) => entered.run(OrderTask::Ship, QUICK),
         Refunding(amount) => entered
             .and(Command::CancelTimer(()))
-            .run(Task::Refund(amount), OWED),
+            .run(OrderTask::Refund(amount), OWED),
         Declined | Shipped | Refunded => entered.and(Command::Complete),
         New => entered,
     }
@@ -127,10 +127,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (stop, stopped) = watch::channel(false);
     let engine = tokio::spawn(serve::<Order, _>(Arc::clone(&ports), stopped));
     let worker = Worker::<Order>::new("worker-1", &ports);
-    tokio::spawn(worker.run(8, async |job: Job<Task>| match job.task {
-        Task::Charge(_) if job.attempt.0 == 1 => Err(Failure::transient("Busy", "no answer")),
-        Task::Ship if job.id.run.key() == "sold" => Err(Failure::lasting("SoldOut", "none left")),
-        Task::Charge(_) | Task::Ship | Task::Refund(_) => Ok(()),
+    tokio::spawn(worker.run(8, async |job: Job<OrderTask>| match job.task {
+        OrderTask::Charge(_) if job.attempt.0 == 1 => Err(Failure::transient("Busy", "no answer")),
+        OrderTask::Ship if job.id.run.key() == "sold" => {
+            Err(Failure::lasting("SoldOut", "none left"))
+        }
+        OrderTask::Charge(_) | OrderTask::Ship | OrderTask::Refund(_) => Ok(()),
     }));
     let shop = Client::<Order, _>::new(ports);
     for key in ["shipped", "cancelled", "sold"] {

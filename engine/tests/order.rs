@@ -1,7 +1,7 @@
 //! The example's workflow in a bad world, by seed: a bank and a carrier that fail and that do a job twice, customers who cancel
 //! at any moment, an engine that is cut off again and again.
 
-use crate::order_example::{Order, TIME_TO_CANCEL_MS, Task};
+use crate::order_example::{Order, OrderTask, TIME_TO_CANCEL_MS};
 use dormer_engine::{
     local::Local,
     memory::MemoryStore,
@@ -36,19 +36,19 @@ struct Outside {
     charged: BTreeMap<String, u32>,
     shipped: BTreeMap<String, u32>,
     refunded: BTreeMap<String, u32>,
-    keys: BTreeMap<String, Task>,
+    keys: BTreeMap<String, OrderTask>,
 }
 
 impl Outside {
-    fn does(&mut self, job: &Job<Task>) {
+    fn does(&mut self, job: &Job<OrderTask>) {
         let key = job.id.to_string();
         if self.keys.insert(key, job.task.clone()).is_some() {
             return;
         }
         let book = match job.task {
-            Task::Charge(_) => &mut self.charged,
-            Task::Ship => &mut self.shipped,
-            Task::Refund(_) => &mut self.refunded,
+            OrderTask::Charge(_) => &mut self.charged,
+            OrderTask::Ship => &mut self.shipped,
+            OrderTask::Refund(_) => &mut self.refunded,
         };
         *book.entry(job.id.run.key().to_owned()).or_default() += 1;
     }
@@ -67,9 +67,13 @@ impl Outside {
 }
 
 /// An attempt fails before its effect, or after it, or succeeds; some orders are sold out.
-fn work(outside: &Mutex<Outside>, chance: &Mutex<StdRng>, job: &Job<Task>) -> Result<(), Failure> {
+fn work(
+    outside: &Mutex<Outside>,
+    chance: &Mutex<StdRng>,
+    job: &Job<OrderTask>,
+) -> Result<(), Failure> {
     let draw = chance.lock().expect("unpoisoned").random_range(0..10);
-    if job.task == Task::Ship && job.id.run.key().ends_with('7') {
+    if job.task == OrderTask::Ship && job.id.run.key().ends_with('7') {
         return Err(Failure::lasting("SoldOut", "the shelf is empty"));
     }
     let busy = || Failure::transient("Busy", "nobody answers");

@@ -4,7 +4,7 @@ use dormer_contract::{
     Scope, Shown, StandIns, clear,
     recording::{self, RecordedLine, Recorder},
 };
-use dormer_host::ops::{Host, Outcome, Request, WinError};
+use dormer_host::ops::{Host, OperationRequest, Outcome, WinError};
 use dormer_proto::message::Failure;
 use dormer_workers::ssh::{Conversation, Session};
 use serde::Serialize;
@@ -186,7 +186,7 @@ impl Remote {
         })
     }
 
-    async fn ask(&mut self, request: &Request) -> Result<Outcome, Failure> {
+    async fn ask(&mut self, request: &OperationRequest) -> Result<Outcome, Failure> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone());
         }
@@ -209,7 +209,7 @@ impl Remote {
 }
 
 impl Host for Remote {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         match self.ask(&request).await {
             Ok(outcome) => outcome,
             Err(lost) => {

@@ -25,7 +25,9 @@ use dormer_proto::{code, message::Failure};
 use dormer_support::version::openssh;
 use dormer_workers::{
     host::{HostProgram, obstacle},
-    ssh::{Command, Dialer, Key, Limits, Output, Session, SshError, TcpDial, Upload, fingerprint},
+    ssh::{
+        Dialer, Key, Limits, Output, Session, SshCommand, SshError, TcpDial, Upload, fingerprint,
+    },
 };
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
@@ -493,7 +495,7 @@ pub(super) async fn called(
     input: Bytes,
 ) -> Result<Answer, Failure> {
     let line = command_line(&call).map_err(unusable)?;
-    let command = Command {
+    let command = SshCommand {
         line: &line,
         input,
         silent_max: Some(SILENT_MAX),

@@ -42,7 +42,7 @@ const SESSION_KEYS_MAX: usize = 2;
 
 /// Location of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreLocation {
     /// A folder that exactly one process uses.
     Folder(PathBuf),
     /// NATS servers, by URL.
@@ -71,7 +71,7 @@ pub struct Config {
     /// Context in the kubeconfig.
     pub context: Option<String>,
     /// Location of the history.
-    pub store: Store,
+    pub store: StoreLocation,
     /// Roles of this process.
     pub roles: BTreeSet<Role>,
     /// Folders of payloads.
@@ -159,7 +159,7 @@ impl Config {
         let store = store(&all.store.unwrap_or_default(), &roles)?;
         check_login(&nats)?;
         let mut keys = None;
-        if let Store::Nats(servers) = &store {
+        if let StoreLocation::Nats(servers) = &store {
             check_nats(&nats, servers)?;
             keys = read_keys(&nats, &roles)?;
         }
@@ -333,10 +333,10 @@ fn tls(
     }
 }
 
-fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
+fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<StoreLocation> {
     let first = text.split(',').next().unwrap_or_default().trim();
     match first.split_once("://") {
-        Some(("nats" | "tls" | "ws" | "wss", _)) => Ok(Store::Nats(text.to_owned())),
+        Some(("nats" | "tls" | "ws" | "wss", _)) => Ok(StoreLocation::Nats(text.to_owned())),
         Some((scheme, _)) => bail!("--store {scheme}://…: it must be a folder or nats://HOST:PORT"),
         None if text.is_empty() => bail!("--store: it must be a folder or nats://HOST:PORT"),
         None => {
@@ -348,7 +348,7 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
                  --role, or put the store on NATS (--store nats://HOST:PORT) to split the roles \
                  over pods"
             );
-            Ok(Store::Folder(PathBuf::from(text)))
+            Ok(StoreLocation::Folder(PathBuf::from(text)))
         }
     }
 }
@@ -645,7 +645,7 @@ mod tests {
     #[test]
     fn defaults_make_one_process_with_every_role() {
         let config = Config::new(Settings::default()).expect("a configuration");
-        assert_eq!(config.store, Store::Folder("dormer-store".into()));
+        assert_eq!(config.store, StoreLocation::Folder("dormer-store".into()));
         assert_eq!(config.roles.len(), 5);
         assert_eq!(config.key, KeyLocation::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));

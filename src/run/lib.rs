@@ -19,7 +19,7 @@ mod while_held;
 use anyhow::Context;
 use axum::Router;
 use clap::Args;
-use config::{Authentication, Config, Role, Settings, Store};
+use config::{Authentication, Config, Role, Settings, StoreLocation};
 use dormer_api::{
     Api,
     access::{self, Gate, LoginMode, Reviews, RightNamespaces, audit::Audit},
@@ -166,7 +166,7 @@ async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result
     let payloads = Payloads::load(&config.payloads, &config.payload_keys, &catalog)?;
     let user_data_of = client.clone();
     let audited = config.audit.as_ref().map(|_| AuditExport::new(&export));
-    let cluster = Cluster {
+    let cluster = ServedCluster {
         config,
         client,
         catalog: Arc::clone(&catalog),
@@ -177,8 +177,8 @@ async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result
     };
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
-        Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
-        Store::Nats(servers) => cluster.on_nats(servers, &live, &mut front).await?,
+        StoreLocation::Folder(folder) => cluster.on_folder(folder, &live).await?,
+        StoreLocation::Nats(servers) => cluster.on_nats(servers, &live, &mut front).await?,
     };
     running.beside(PAYLOADS, async move {
         payloads.follow(catalog.as_ref().clone()).await;
@@ -282,7 +282,7 @@ async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
 }
 
 /// Cluster that dormer runs for, and its payloads and profiles.
-struct Cluster<'a> {
+struct ServedCluster<'a> {
     config: &'a Config,
     client: Option<kube::Client>,
     catalog: Arc<Catalog>,
@@ -296,7 +296,7 @@ struct Cluster<'a> {
     survey: Option<ClusterSurvey>,
 }
 
-impl Cluster<'_> {
+impl ServedCluster<'_> {
     /// Starts all roles on a folder that no other process may open.
     async fn on_folder(
         &self,

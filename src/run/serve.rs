@@ -46,10 +46,10 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Bound listener that is not served yet.
-pub struct Front(Source);
+pub struct Front(ConnectionSource);
 
 /// Source of a front's connections.
-enum Source {
+enum ConnectionSource {
     Plain(Limited),
     Tls(Tls),
 }
@@ -59,8 +59,8 @@ impl Front {
     pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>) -> Self {
         let limited = Limited::new(listener);
         Self(match tls {
-            Some(acceptor) => Source::Tls(Tls::over(limited, acceptor)),
-            None => Source::Plain(limited),
+            Some(acceptor) => ConnectionSource::Tls(Tls::over(limited, acceptor)),
+            None => ConnectionSource::Plain(limited),
         })
     }
 
@@ -95,8 +95,8 @@ impl Front {
 
     async fn accept(&mut self, router: Router) -> Infallible {
         match &mut self.0 {
-            Source::Plain(source) => accept(source, router).await,
-            Source::Tls(source) => accept(source, router).await,
+            ConnectionSource::Plain(source) => accept(source, router).await,
+            ConnectionSource::Tls(source) => accept(source, router).await,
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn while_a_role_waits_at_the_start_its_probes_are_answered_and_no_connection_stays() {
         let (limited, address) = listener(usize::MAX).await;
-        let mut front = Front(Source::Plain(limited));
+        let mut front = Front(ConnectionSource::Plain(limited));
         let health = Arc::<Health>::default();
         health.set(CONSOLE, RoleStatus::Waiting("no engine".into()));
         let asked = async {

@@ -9,7 +9,7 @@ use dormer_workers::{
     ssh::{
         Key, SshError,
         key_file::KEY_FILE,
-        rotation::{Login, RotationError, Step},
+        rotation::{KeyStep, RotationError, RotationLogin},
     },
     watcher::logins::HostLogin,
 };
@@ -74,8 +74,8 @@ fn left_out(host: &HostLogin, names: &[String]) -> Option<HostRow> {
         .then(|| HostRow::of(host, KeyOutcome::LeftOut))
 }
 
-fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
-    Login {
+fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> RotationLogin<'a> {
+    RotationLogin {
         dialer: &site.dialer,
         limits: site.limits,
         address: host.address.as_deref().unwrap_or_default(),
@@ -86,10 +86,10 @@ fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
     }
 }
 
-fn row(host: &HostLogin, done: Result<Step, RotationError>) -> HostRow {
+fn row(host: &HostLogin, done: Result<KeyStep, RotationError>) -> HostRow {
     match done {
-        Ok(Step::Done) => HostRow::of(host, KeyOutcome::Done),
-        Ok(Step::Already) => HostRow::of(host, KeyOutcome::Already),
+        Ok(KeyStep::Done) => HostRow::of(host, KeyOutcome::Done),
+        Ok(KeyStep::Already) => HostRow::of(host, KeyOutcome::Already),
         Err(error) => {
             let what_to_do = cure(host, &error);
             let row = HostRow::of(host, KeyOutcome::Failed).because(&error.to_string(), what_to_do);
@@ -112,8 +112,8 @@ fn refuses(error: &RotationError) -> bool {
 /// One step on a host, within [`HOST_MAX`]: one that logs in and then says nothing holds up no other.
 async fn in_time(
     host: &HostLogin,
-    step: impl Future<Output = Result<Step, RotationError>>,
-) -> Result<Step, RotationError> {
+    step: impl Future<Output = Result<KeyStep, RotationError>>,
+) -> Result<KeyStep, RotationError> {
     match timeout(HOST_MAX, step).await {
         Ok(done) => done,
         Err(_) => {
@@ -201,7 +201,7 @@ pub(super) async fn add_to_all(
             }
             _ => {}
         }
-        let proven = done == Ok(Step::Done);
+        let proven = done == Ok(KeyStep::Done);
         rows.push(row(host, done));
         if proven {
             break;
@@ -231,7 +231,7 @@ pub(super) async fn open_all(
                 return row;
             }
             let login = login(site, host);
-            let opened = async { Ok(login.try_key(new).await.map(|()| Step::Already)?) };
+            let opened = async { Ok(login.try_key(new).await.map(|()| KeyStep::Already)?) };
             match in_time(host, opened).await {
                 Ok(_) => HostRow::of(host, KeyOutcome::Planned),
                 Err(RotationError::Ssh(error @ SshError::Auth(..))) => {

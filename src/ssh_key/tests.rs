@@ -11,7 +11,7 @@ use dormer_client::Failure;
 use dormer_fleet::{
     World, WorldConfig,
     api::User,
-    host::{Host, Phase, admin_keys::KEY_FILE},
+    host::{Host, HostPhase, admin_keys::KEY_FILE},
 };
 use dormer_lab::pipe::{Reach, client};
 use dormer_profile::userdata::user_data;
@@ -88,7 +88,7 @@ impl Fleet {
         fleet
             .until("all are up", || {
                 let hosts = fleet.hosts();
-                hosts.len() == machines && hosts.iter().all(|host| host.phase() == Phase::Up)
+                hosts.len() == machines && hosts.iter().all(|host| host.phase() == HostPhase::Up)
             })
             .await;
         for host in fleet.hosts() {
@@ -204,7 +204,7 @@ impl Fleet {
         self.until("all are up again", || {
             let hosts = self.hosts();
             let mut with = hosts.iter().zip(&before);
-            with.all(|(host, before)| boots(host) > *before && host.phase() == Phase::Up)
+            with.all(|(host, before)| boots(host) > *before && host.phase() == HostPhase::Up)
         })
         .await;
     }
@@ -282,7 +282,7 @@ async fn fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow() 
     assert_eq!(fleet.in_secret().await.len(), 2);
 
     away.iter().for_each(|host| host.power_on());
-    let up = || away.iter().all(|host| host.phase() == Phase::Up);
+    let up = || away.iter().all(|host| host.phase() == HostPhase::Up);
     fleet.until("they are back", up).await;
     assert!(fleet.lets_in(&away[0], &both).await, "by the previous key");
     let behind = fleet.finished(&[]).await;

@@ -43,7 +43,7 @@ pub struct AuditLine {
 }
 
 /// Queue entry.
-enum Item {
+enum AuditInput {
     Line(AuditLine),
     /// Flush request, answered once everything before it is sent or dropped.
     Flush(oneshot::Sender<()>),
@@ -52,7 +52,7 @@ enum Item {
 /// Sending end of the queue.
 #[derive(Debug, Clone)]
 pub struct AuditExport {
-    queue: mpsc::Sender<Item>,
+    queue: mpsc::Sender<AuditInput>,
     /// Lines not sent since the last one that was.
     unsent: Arc<AtomicU64>,
 }
@@ -85,7 +85,7 @@ impl AuditExport {
 
     /// Queues a line. Without room it is dropped.
     pub fn send(&self, line: AuditLine) {
-        if self.queue.try_send(Item::Line(line)).is_err() {
+        if self.queue.try_send(AuditInput::Line(line)).is_err() {
             self.unsent.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -94,7 +94,7 @@ impl AuditExport {
     pub async fn flush(&self) {
         let (answer, answered) = oneshot::channel();
         let flushed = async {
-            if self.queue.send(Item::Flush(answer)).await.is_ok() {
+            if self.queue.send(AuditInput::Flush(answer)).await.is_ok() {
                 // The receiver exists as long as the process.
                 let _ = answered.await;
             }
@@ -117,15 +117,15 @@ struct Sending {
 }
 
 impl Sending {
-    async fn run(self, mut items: mpsc::Receiver<Item>) {
+    async fn run(self, mut items: mpsc::Receiver<AuditInput>) {
         let mut batch = Vec::new();
         while items.recv_many(&mut batch, BATCH_MAX).await > 0 {
             let mut lines = Vec::new();
             let mut flushes = Vec::new();
             for item in batch.drain(..) {
                 match item {
-                    Item::Line(line) => lines.push(line),
-                    Item::Flush(answer) => flushes.push(answer),
+                    AuditInput::Line(line) => lines.push(line),
+                    AuditInput::Flush(answer) => flushes.push(answer),
                 }
             }
             self.send(lines).await;

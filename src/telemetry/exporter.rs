@@ -28,7 +28,7 @@ const BATCH_MAX: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_millis(250);
 
 /// Queue entry.
-enum Item {
+enum ExporterInput {
     Span(Box<Span>),
     /// Flush request, answered once everything before it is sent or dropped.
     Flush(oneshot::Sender<()>),
@@ -37,7 +37,7 @@ enum Item {
 /// Sending end of the queue.
 #[derive(Clone)]
 pub(super) struct Exporter {
-    queue: mpsc::Sender<Item>,
+    queue: mpsc::Sender<ExporterInput>,
     /// Sampler. It decides by the trace id, so every process decides alike.
     sampler: Arc<dyn ShouldSample>,
     counts: Arc<SpanMetrics>,
@@ -68,7 +68,11 @@ impl Exporter {
     /// Queues the spans of traces that are sampled. Drops those for which there is no room.
     pub(super) fn send(&self, spans: impl IntoIterator<Item = Span>) {
         for span in spans.into_iter().filter(|span| self.samples(span)) {
-            if self.queue.try_send(Item::Span(Box::new(span))).is_err() {
+            if self
+                .queue
+                .try_send(ExporterInput::Span(Box::new(span)))
+                .is_err()
+            {
                 self.counts.dropped(1);
             }
         }
@@ -86,7 +90,7 @@ impl Exporter {
     /// Waits until everything that was queued before is sent or dropped.
     pub(super) async fn flush(&self) {
         let (answer, answered) = oneshot::channel();
-        if self.queue.send(Item::Flush(answer)).await.is_ok() {
+        if self.queue.send(ExporterInput::Flush(answer)).await.is_ok() {
             // The receiver exists as long as the process.
             let _ = answered.await;
         }
@@ -102,7 +106,7 @@ struct Sending {
 }
 
 impl Sending {
-    async fn run(self, mut items: mpsc::Receiver<Item>) {
+    async fn run(self, mut items: mpsc::Receiver<ExporterInput>) {
         while let Some(first) = items.recv().await {
             let mut batch = Batch::default();
             batch.add(first);
@@ -146,10 +150,10 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, item: Item) {
+    fn add(&mut self, item: ExporterInput) {
         match item {
-            Item::Span(span) => self.spans.push(*span),
-            Item::Flush(answer) => self.flushes.push(answer),
+            ExporterInput::Span(span) => self.spans.push(*span),
+            ExporterInput::Flush(answer) => self.flushes.push(answer),
         }
     }
 

@@ -4,7 +4,7 @@
 //! also sends the spans of records that another engine appended, or this one before a restart. A span that is sent
 //! twice is the same span.
 
-use super::transition::{AttemptEnd, StateBefore, Task, ended_episodes};
+use super::transition::{AttemptEnd, StateBefore, TaskBefore, ended_episodes};
 use dormer_engine_core::{Episode, HistoryEvent, Record, Run, Workflow};
 use dormer_proto::{
     code,
@@ -136,7 +136,12 @@ fn transition(before: Option<&StateBefore>, record: &Record<Dormer>, episode: Se
     }
 }
 
-fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: Timestamp) -> Span {
+fn attempt(
+    record: &Record<Dormer>,
+    task: &TaskBefore,
+    end: AttemptEnd<'_>,
+    ordered: Timestamp,
+) -> Span {
     let run = &record.run;
     let id = task_id(run, task);
     let trace = trace(run, task.episode);
@@ -163,7 +168,7 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
 }
 
 /// Worker that reported an attempt, and the failure.
-fn report<'a>(record: &'a Record<Dormer>, task: &Task) -> Option<(&'a str, Option<&'a str>)> {
+fn report<'a>(record: &'a Record<Dormer>, task: &TaskBefore) -> Option<(&'a str, Option<&'a str>)> {
     let ours = |seq: Seq, ordinal: u16| task.key.seq == seq && task.key.ordinal == ordinal;
     record.events.iter().find_map(|event| match event {
         HistoryEvent::TaskFinished {
@@ -183,7 +188,7 @@ fn report<'a>(record: &'a Record<Dormer>, task: &Task) -> Option<(&'a str, Optio
     })
 }
 
-fn whole_task(record: &Record<Dormer>, task: &Task, outcome: &'static str) -> Span {
+fn whole_task(record: &Record<Dormer>, task: &TaskBefore, outcome: &'static str) -> Span {
     let run = &record.run;
     let id = task_id(run, task);
     let trace = trace(run, task.episode);
@@ -228,6 +233,6 @@ fn whole_episode(run: &Run<Dormer>, episode: &Episode) -> Span {
     span
 }
 
-fn task_id(run: &Run<Dormer>, task: &Task) -> TaskId {
+fn task_id(run: &Run<Dormer>, task: &TaskBefore) -> TaskId {
     run.task_id(task.key)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct StateBefore {
     state: &'static str,
     since: Timestamp,
-    tasks: Vec<Task>,
+    tasks: Vec<TaskBefore>,
     /// Open episode.
     episode: Option<Seq>,
     /// Slots of a rollout: token and time of the grant.
@@ -20,7 +20,7 @@ pub struct StateBefore {
 
 /// Task before a transition.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Task {
+pub(crate) struct TaskBefore {
     pub(crate) key: TaskKey,
     pub(crate) name: &'static str,
     pub(crate) episode: Seq,
@@ -66,7 +66,7 @@ impl AttemptEnd<'_> {
 impl StateBefore {
     /// Captures a run.
     pub fn at(run: &Run<Dormer>) -> Self {
-        let task = |task: &dormer_engine_core::OpenTask<Dormer>| Task {
+        let task = |task: &dormer_engine_core::OpenTask<Dormer>| TaskBefore {
             key: task.key,
             name: task.body.name(),
             episode: task.episode,
@@ -103,7 +103,7 @@ impl StateBefore {
     pub(crate) fn changes<'a>(
         &'a self,
         record: &'a Record<Dormer>,
-    ) -> impl Iterator<Item = (&'a Task, TaskChange<'a>)> {
+    ) -> impl Iterator<Item = (&'a TaskBefore, TaskChange<'a>)> {
         self.tasks.iter().map(|task| (task, change(task, record)))
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn ended_episodes<'a>(
     episodes.filter(move |episode| Some(episode.seq) == open || episode.seq == here)
 }
 
-fn change<'a>(task: &Task, record: &'a Record<Dormer>) -> TaskChange<'a> {
+fn change<'a>(task: &TaskBefore, record: &'a Record<Dormer>) -> TaskChange<'a> {
     let reported = record.events.iter().find_map(|event| match event {
         HistoryEvent::TaskFinished {
             seq,
@@ -164,7 +164,7 @@ fn change<'a>(task: &Task, record: &'a Record<Dormer>) -> TaskChange<'a> {
     TaskChange { attempt, task }
 }
 
-fn is(task: &Task, seq: Seq, ordinal: u16, attempt: Attempt) -> bool {
+fn is(task: &TaskBefore, seq: Seq, ordinal: u16, attempt: Attempt) -> bool {
     task.key == TaskKey { seq, ordinal } && task.attempt == attempt
 }
 

@@ -173,14 +173,17 @@ impl From<rollout::State> for State {
 }
 
 /// A workflow whose types are those of [`Dormer`], except for state and timers.
-trait Part: Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal> {}
-impl<W: Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal>> Part
-    for W
+trait PartWorkflow:
+    Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal>
+{
+}
+impl<W: Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal>>
+    PartWorkflow for W
 {
 }
 
 /// `None`: a timer of the other workflow, which only a damaged record can name.
-fn narrow<W: Part>(
+fn narrow<W: PartWorkflow>(
     input: Input<Dormer>,
     timer: impl Fn(Timer) -> Option<W::Timer>,
 ) -> Option<Input<W>> {
@@ -195,7 +198,7 @@ fn narrow<W: Part>(
     })
 }
 
-fn widen<W: Part>(decision: Decision<W>) -> Decision<Dormer>
+fn widen<W: PartWorkflow>(decision: Decision<W>) -> Decision<Dormer>
 where
     State: From<W::State>,
     Timer: From<W::Timer>,

@@ -9,9 +9,9 @@ pub const SERVER_2022: &str = "10.0.20348";
 /// Build of Windows Server 2025.
 pub const SERVER_2025: &str = "10.0.26100";
 
-/// Release of Windows.
+/// Release of Windows, and whether dormer supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
+pub struct WindowsRelease {
     /// `10.0.20348`: major, minor, build, as the label `node.kubernetes.io/windows-build` has it.
     pub build: &'static str,
     /// Name, as Microsoft writes it.
@@ -30,7 +30,7 @@ const LIFECYCLE: &str = "Microsoft: Windows Server release information";
 const SEMI_ANNUAL: &str = "a semi-annual release whose updates ended";
 
 /// Version 1809 has the build of Server 2019; only its edition tells them apart.
-const VERSION_1809: Release = Release {
+const VERSION_1809: WindowsRelease = WindowsRelease {
     build: SERVER_2019,
     name: "Windows Server, version 1809",
     refused: Some(SEMI_ANNUAL),
@@ -39,7 +39,7 @@ const VERSION_1809: Release = Release {
     source: LIFECYCLE,
 };
 
-impl Release {
+impl WindowsRelease {
     /// Days until Microsoft's updates end, negative after that, on a day such as `2026-11-28`. `None`: that is no day.
     #[must_use]
     pub fn days_left(&self, today: &str) -> Option<i64> {
@@ -67,8 +67,8 @@ fn day(text: &str) -> Option<i64> {
 }
 
 /// The table of releases, supported ones first.
-pub const RELEASES: [Release; 12] = [
-    Release {
+pub const RELEASES: [WindowsRelease; 12] = [
+    WindowsRelease {
         build: SERVER_2019,
         name: "Windows Server 2019",
         refused: None,
@@ -76,7 +76,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "ports of VXLAN other than 4789 do not work; from Kubernetes 1.37 on its documents name 2022 and 2025 only",
         source: "Microsoft: Windows Server release information; hcsshim hcnglobals.go; Kubernetes 1.37, Windows OS version compatibility",
     },
-    Release {
+    WindowsRelease {
         build: SERVER_2022,
         name: "Windows Server 2022",
         refused: None,
@@ -84,7 +84,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "mainstream support ended on 2026-10-13",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: SERVER_2025,
         name: "Windows Server 2025",
         refused: None,
@@ -93,7 +93,7 @@ pub const RELEASES: [Release; 12] = [
         source: "Microsoft: lifecycle of Windows Server 2025; containerd#13156; WMCO 10.22 release notes",
     },
     VERSION_1809,
-    Release {
+    WindowsRelease {
         build: "10.0.14393",
         name: "Windows Server 2016",
         refused: Some("no kubelet and no containerd of today runs Windows containers on it"),
@@ -101,7 +101,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: "Kubernetes 1.19, Windows OS version compatibility",
     },
-    Release {
+    WindowsRelease {
         build: "10.0.16299",
         name: "Windows Server, version 1709",
         refused: Some(SEMI_ANNUAL),
@@ -109,7 +109,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.17134",
         name: "Windows Server, version 1803",
         refused: Some(SEMI_ANNUAL),
@@ -117,7 +117,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.18362",
         name: "Windows Server, version 1903",
         refused: Some(SEMI_ANNUAL),
@@ -125,7 +125,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "old guides to scheduling still name it",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.18363",
         name: "Windows Server, version 1909",
         refused: Some(SEMI_ANNUAL),
@@ -133,7 +133,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.19041",
         name: "Windows Server, version 2004",
         refused: Some(SEMI_ANNUAL),
@@ -141,7 +141,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.19042",
         name: "Windows Server, version 20H2",
         refused: Some(SEMI_ANNUAL),
@@ -149,7 +149,7 @@ pub const RELEASES: [Release; 12] = [
         remark: "",
         source: LIFECYCLE,
     },
-    Release {
+    WindowsRelease {
         build: "10.0.25398",
         name: "Windows Server, version 23H2",
         refused: Some("an annual release whose updates ended"),
@@ -161,7 +161,7 @@ pub const RELEASES: [Release; 12] = [
 
 /// Release of a host by its build and its product name (which may be empty). `None`: the table has no such build.
 #[must_use]
-pub fn release(build: &str, product: &str) -> Option<&'static Release> {
+pub fn release(build: &str, product: &str) -> Option<&'static WindowsRelease> {
     let of_build = || RELEASES.iter().filter(|it| it.build == build);
     if build == SERVER_2019 && is_server_without_a_year(product) {
         return of_build().find(|it| it.refused.is_some());

@@ -41,7 +41,7 @@ impl Numbers {
 
 /// Machines of one owner, in an upgrade.
 #[derive(Default)]
-struct Change<'a> {
+struct OwnerMachines<'a> {
     going: Vec<&'a Machine>,
     others: Vec<&'a Machine>,
 }
@@ -49,21 +49,24 @@ struct Change<'a> {
 /// Machines that go and have another in their place already, of the same owner. No controller puts one in the place of a
 /// machine without an owner.
 pub fn replaced<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<&'a Machine> {
-    let mut changes: BTreeMap<&str, Change<'a>> = BTreeMap::new();
+    let mut changes: BTreeMap<&str, OwnerMachines<'a>> = BTreeMap::new();
     for machine in machines {
         let Some(owner) = machine.owner.as_deref() else {
             continue;
         };
-        let Change { going, others } = changes.entry(owner).or_default();
+        let OwnerMachines { going, others } = changes.entry(owner).or_default();
         match goes(machine) {
             true => going.push(machine),
             false => others.push(machine),
         }
     }
-    changes.into_values().flat_map(Change::replaced).collect()
+    changes
+        .into_values()
+        .flat_map(OwnerMachines::replaced)
+        .collect()
 }
 
-impl<'a> Change<'a> {
+impl<'a> OwnerMachines<'a> {
     /// Those that go, each with another machine in its place. The one that was deleted last has the fewest to choose from,
     /// and chooses first.
     fn replaced(mut self) -> Vec<&'a Machine> {

@@ -61,8 +61,8 @@ struct Figures {
     time_ratio: f64,
 }
 
-/// Source file.
-struct Source {
+/// File that both sides copy.
+struct SourceFile {
     path: PathBuf,
     name: String,
     size: u64,
@@ -73,7 +73,7 @@ struct Source {
 struct TestLink {
     server: Sshd,
     relay: Relay,
-    sources: Vec<Source>,
+    sources: Vec<SourceFile>,
     folder: PathBuf,
 }
 
@@ -137,7 +137,7 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
 }
 
 /// Files of incompressible bytes.
-fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<Source>> {
+fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<SourceFile>> {
     let from = folder.join("from");
     std::fs::create_dir(&from)?;
     let size = (options.mib << 20) / options.files;
@@ -148,7 +148,7 @@ fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<Source>> {
             let path = from.join(&name);
             let bytes = noise(at, length);
             std::fs::write(&path, &bytes)?;
-            Ok(Source {
+            Ok(SourceFile {
                 path,
                 name,
                 size,
@@ -246,7 +246,7 @@ async fn dormer(stage: &TestLink, into: &Path) -> anyhow::Result<()> {
 }
 
 /// Checks that every file arrived intact.
-fn check(sources: &[Source], into: &Path) -> anyhow::Result<()> {
+fn check(sources: &[SourceFile], into: &Path) -> anyhow::Result<()> {
     for source in sources {
         let bytes = std::fs::read(into.join(&source.name))?;
         ensure!(

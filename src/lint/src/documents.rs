@@ -2,14 +2,14 @@
 
 use crate::{
     finding::Finding,
-    parts::{Part, walk},
+    parts::{DocumentPart, walk},
     paste,
 };
 use dormer_profile::yaml_tree::{Node, parse};
 
 /// Document that could be read.
 pub(crate) struct Document<'a> {
-    part: Part<'a>,
+    part: DocumentPart<'a>,
     root: Node,
 }
 
@@ -23,13 +23,13 @@ pub(crate) struct Object<'a> {
     /// `kind`; empty if it has none.
     pub(crate) kind: String,
     /// Text of the document that it is in.
-    pub(crate) part: Part<'a>,
+    pub(crate) part: DocumentPart<'a>,
 }
 
 impl<'a> Document<'a> {
     /// Reads a part. It first finds and skips remains of a guide's paste: call-out numbers, and a line that is indented by
     /// one column too few. The other rules see the rest.
-    pub(crate) fn read(part: &Part<'a>, found: &mut Vec<Finding>) -> Option<Self> {
+    pub(crate) fn read(part: &DocumentPart<'a>, found: &mut Vec<Finding>) -> Option<Self> {
         let callouts = paste::callouts(part);
         let blanked = paste::blanked(part.text, &callouts);
         found.extend(callouts.into_iter().map(|it| it.finding));
@@ -50,7 +50,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    fn of(part: Part<'a>, mut root: Node) -> Self {
+    fn of(part: DocumentPart<'a>, mut root: Node) -> Self {
         walk(&mut root, &mut |place| {
             *place = place.after(part.lines, part.bytes)
         });

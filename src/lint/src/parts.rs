@@ -4,7 +4,7 @@ use dormer_profile::yaml_tree::{Key, Node, Position, Value};
 
 /// Part of a text between two document marks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct DocumentPart<'a> {
     pub(crate) text: &'a str,
     /// Lines before it.
     pub(crate) lines: usize,
@@ -13,11 +13,11 @@ pub(crate) struct Part<'a> {
 }
 
 /// Splits a text at its document marks (`---`, `...`). No content can begin a line with one.
-pub(crate) fn split(text: &str) -> Vec<Part<'_>> {
+pub(crate) fn split(text: &str) -> Vec<DocumentPart<'_>> {
     let mut parts = Vec::new();
     let mut lines = 0;
     let mut bytes = 0;
-    let mut begun = Part {
+    let mut begun = DocumentPart {
         text: "",
         lines: 0,
         bytes: 0,
@@ -27,11 +27,11 @@ pub(crate) fn split(text: &str) -> Vec<Part<'_>> {
         let next = bytes + line.len();
         if bare == "---" || bare == "..." || bare.starts_with("--- #") || bare.starts_with("... #")
         {
-            parts.push(Part {
+            parts.push(DocumentPart {
                 text: &text[begun.bytes..bytes],
                 ..begun
             });
-            begun = Part {
+            begun = DocumentPart {
                 text: "",
                 lines: lines + 1,
                 bytes: next,
@@ -39,11 +39,11 @@ pub(crate) fn split(text: &str) -> Vec<Part<'_>> {
         }
         (lines, bytes) = (lines + 1, next);
     }
-    parts.push(Part {
+    parts.push(DocumentPart {
         text: &text[begun.bytes..],
         ..begun
     });
-    let content = |part: &Part<'_>| {
+    let content = |part: &DocumentPart<'_>| {
         part.text.lines().any(|line| {
             let line = line.trim();
             !line.is_empty() && !line.starts_with('#') && !line.starts_with('%')

@@ -2,7 +2,7 @@
 
 use crate::{
     finding::{Edit, Finding},
-    parts::{Part, walk},
+    parts::{DocumentPart, walk},
 };
 use dormer_profile::{
     yaml::YamlError,
@@ -124,7 +124,7 @@ fn key_of(text: &str) -> Option<(&str, &str, usize)> {
 }
 
 /// Call-out numbers of a part.
-pub(crate) fn callouts(part: &Part<'_>) -> Vec<Callout> {
+pub(crate) fn callouts(part: &DocumentPart<'_>) -> Vec<Callout> {
     let lines = lines(part.text);
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -266,7 +266,7 @@ impl Shift {
 }
 
 /// The first line whose indentation fits no level above it, if straightening it makes the text YAML.
-pub(crate) fn indent(part: &Part<'_>, text: &str) -> Option<Indent> {
+pub(crate) fn indent(part: &DocumentPart<'_>, text: &str) -> Option<Indent> {
     let mut levels: Vec<usize> = Vec::new();
     let mut opens = true;
     for line in lines(text) {
@@ -302,7 +302,12 @@ pub(crate) fn indent(part: &Part<'_>, text: &str) -> Option<Indent> {
     None
 }
 
-fn straighten(part: &Part<'_>, text: &str, line: &PartLine<'_>, wanted: usize) -> Option<Indent> {
+fn straighten(
+    part: &DocumentPart<'_>,
+    text: &str,
+    line: &PartLine<'_>,
+    wanted: usize,
+) -> Option<Indent> {
     let had = line.indent();
     let rest = &text[line.start + had..];
     let straightened = format!("{}{}{rest}", &text[..line.start], " ".repeat(wanted));
@@ -337,7 +342,7 @@ fn straighten(part: &Part<'_>, text: &str, line: &PartLine<'_>, wanted: usize) -
 }
 
 /// Finding of a part that cannot be read.
-pub(crate) fn unreadable(part: &Part<'_>, error: &YamlError) -> Finding {
+pub(crate) fn unreadable(part: &DocumentPart<'_>, error: &YamlError) -> Finding {
     let (line, column) = error.location.unwrap_or((1, 1));
     let number = |it: u64| usize::try_from(it).unwrap_or(1);
     let place = Position {

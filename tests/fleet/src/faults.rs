@@ -4,7 +4,7 @@
 //! which of the world's machines are struck, in the order of their making; `@3` is the third
 //! machine made, `@*` every one, anything else a machine's name or the beginning of it. `STEP` is where in a bring-up
 //! it strikes; for a fault that ends by itself it is after how many seconds of the world. The list
-//! is that of `tests/SCENARIOS.md`; each fault is applied by the owner of its effect (see [`Owner`]).
+//! is that of `tests/SCENARIOS.md`; each fault is applied by the owner of its effect (see [`FaultOwner`]).
 
 use dormer_profile::suggestion::question;
 use dormer_proto::lock::Locked as _;
@@ -19,7 +19,7 @@ pub const MACHINES_MAX: u32 = 100_000;
 
 /// Who brings a fault about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum FaultOwner {
     /// The simulated Windows host.
     Host,
     /// The simulated API server.
@@ -51,8 +51,8 @@ macro_rules! faults {
             }
 
             /// Who brings it about.
-            pub fn owner(self) -> Owner {
-                match self { $(Fault::$variant => Owner::$owner,)* }
+            pub fn owner(self) -> FaultOwner {
+                match self { $(Fault::$variant => FaultOwner::$owner,)* }
             }
 
             /// What happens, in one line.
@@ -209,7 +209,7 @@ const BY_COUNT: [Fault; 11] = [
 impl Fault {
     /// Whether the simulated world brings it about by itself. What only a test does strikes nothing when it is ordered.
     pub fn can_be_ordered(self) -> bool {
-        self.owner() != Owner::Scenario
+        self.owner() != FaultOwner::Scenario
     }
 
     /// Command that ends it in the demonstration, where `dormer retry` does not. The table of verdicts has the same.

@@ -7,7 +7,7 @@ mod profile;
 use std::time::Duration;
 
 use dormer_fleet::Pace;
-use dormer_fleet::host::Phase;
+use dormer_fleet::host::HostPhase;
 use dormer_profile::answer::{FailureCode, FeatureState, ItemState, Reboot};
 use dormer_profile::document::{Fence, Section};
 use dormer_profile::invocation::Mode;
@@ -197,8 +197,8 @@ async fn a_feature_waits_for_exactly_one_reboot() {
     let boot = first.facts.boot_id.clone();
     let asked = client.call(Mode::Reboot, "machine/a@4.0", 4, None).await;
     assert_eq!(asked.reboot, Reboot::Pending);
-    bench.phase(Phase::Dropping).await;
-    bench.phase(Phase::Up).await;
+    bench.phase(HostPhase::Dropping).await;
+    bench.phase(HostPhase::Up).await;
     let client = bench.connect().await;
     let after = client
         .call(Mode::Apply, "machine/a@5.0", 5, Some(&document))
@@ -409,7 +409,7 @@ async fn the_hybrid_overlay_gives_the_node_a_subnet_and_cuts_the_connection() {
         .run(Mode::Apply, "machine/a@4.0", 4, Some(&overlay))
         .await;
     assert!(said.is_empty(), "creating the network cuts the connection");
-    bench.phase(Phase::Up).await;
+    bench.phase(HostPhase::Up).await;
     let again = bench.connect().await;
     let found = again
         .call(Mode::Apply, "machine/a@5.0", 5, Some(&overlay))

@@ -101,7 +101,7 @@ enum At {
 }
 
 /// One shard of an engine, with the messages that were sorted to it.
-struct Slot {
+struct ShardSlot {
     at: At,
     waiting: Vec<Delivery>,
 }
@@ -109,7 +109,7 @@ struct Slot {
 /// One engine: its shards, and what goes over all runs beside them.
 struct Engine {
     build: Build,
-    shards: Vec<Slot>,
+    shards: Vec<ShardSlot>,
     passes: [Option<Pin<Box<dyn Future<Output = ()>>>>; 2],
     /// Steps that it sleeps through.
     asleep: u64,
@@ -136,7 +136,7 @@ pub fn run(seed: u64, options: Options) -> SimOutcome {
     let sim = Sim::new(World::new(seed, options.faults, exclusive, mixed));
     let count = if exclusive { 1 } else { 1 + seed % 3 };
     let shards = 1 + (seed / 3) % 2;
-    let slot = |_| Slot {
+    let slot = |_| ShardSlot {
         at: At::Gone,
         waiting: Vec::new(),
     };
@@ -268,7 +268,7 @@ impl Scheduler {
         self.engines[engine].passes = [None, None];
         self.wake(engine);
         for shard in 0..self.engines[engine].shards.len() {
-            self.engines[engine].shards[shard] = Slot {
+            self.engines[engine].shards[shard] = ShardSlot {
                 at: At::Gone,
                 waiting: Vec::new(),
             };
@@ -344,7 +344,7 @@ impl Scheduler {
         };
         self.advance_shard(engine, shard);
         // What it was at when it fell asleep is done.
-        let busy = |slot: &Slot| matches!(slot.at, At::Busy(..));
+        let busy = |slot: &ShardSlot| matches!(slot.at, At::Busy(..));
         if !self.engines[engine].shards.iter().any(busy) {
             self.wake(engine);
         }
@@ -433,7 +433,7 @@ impl Scheduler {
 
     /// Nothing is under way.
     fn idle(&self) -> bool {
-        let rests = |slot: &Slot| !matches!(slot.at, At::Busy(..)) && slot.waiting.is_empty();
+        let rests = |slot: &ShardSlot| !matches!(slot.at, At::Busy(..)) && slot.waiting.is_empty();
         self.engines.iter().all(|engine| {
             engine.passes.iter().all(Option::is_none) && engine.shards.iter().all(rests)
         })

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use crate::{
     ops::{
-        ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Bytes, DirectoryCreate, FileAttributes, FileDelete,
-        FileInformation, FileProbe, FileRename, FileWriteNew, Host, Look, Rights, Source,
-        TreeRemove, WinError,
+        ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Bytes, ContentSource, DirectoryCreate,
+        FileAttributes, FileDelete, FileInformation, FileProbe, FileRename, FileWriteNew, Host,
+        Look, Rights, TreeRemove, WinError,
     },
     paths::parent,
     problem::{Doing as _, Problem, Result},
@@ -101,7 +101,7 @@ pub(crate) async fn make_folder<H: Host>(host: &mut Session<H>, path: &str) -> R
 pub(crate) async fn put<H: Host>(
     host: &mut Session<H>,
     path: &str,
-    source: Source,
+    source: ContentSource,
     rights: Rights,
     wanted: Option<&str>,
 ) -> Result<()> {
@@ -132,7 +132,7 @@ pub(crate) async fn put<H: Host>(
 async fn write<H: Host>(
     host: &mut Session<H>,
     path: &str,
-    source: Source,
+    source: ContentSource,
     rights: Rights,
 ) -> Result<String> {
     let wait = host.wait(format!("write {path}"), IN_USE_MS).await?;
@@ -361,7 +361,7 @@ impl<H: Host> Session<H> {
     pub(crate) async fn write_json(&mut self, path: &str, value: &impl Serialize) -> Result<()> {
         let bytes = serde_json::to_vec(value)
             .map_err(|error| Problem::new(FailureCode::Other, format!("{path}: {error}")))?;
-        let source = Source::Inline {
+        let source = ContentSource::Inline {
             bytes: Bytes(bytes),
         };
         put(self, path, source, Rights::Private, None).await

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     boot_run, files,
-    ops::{DirectoryList, Entry, FileDelete, Host, ServiceRead},
+    ops::{DirectoryEntry, DirectoryList, FileDelete, Host, ServiceRead},
     paths::{BIN, CNI, STAGING, name, program_path, same, state},
     problem::Result,
     progress::Run,
@@ -105,7 +105,7 @@ fn staged_as(item: &Item) -> Option<&str> {
     }
 }
 
-async fn list<H: Host>(run: &mut Run<H>, folder: &str) -> Vec<Entry> {
+async fn list<H: Host>(run: &mut Run<H>, folder: &str) -> Vec<DirectoryEntry> {
     let listed = run
         .host
         .ask(DirectoryList {

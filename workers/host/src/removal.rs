@@ -19,7 +19,7 @@ use crate::{
     problem::{Problem, Result},
     progress::Run,
     services,
-    state::{Entry, Made, file},
+    state::{InventoryEntry, Made, file},
 };
 
 /// Folders that a node fills, besides ours: deleted when the host leaves for good.
@@ -76,7 +76,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
         }
         run.save_inventory().await?;
     }
-    let entries: Vec<Entry> = run.inventory.entries.clone();
+    let entries: Vec<InventoryEntry> = run.inventory.entries.clone();
     // A boot in the middle of a removal puts nothing back.
     delete(&mut run.host, &state(file::BOOT)).await?;
     // Folders that are deleted only when empty come after what lay in them.
@@ -86,7 +86,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
         .partition(|made| matches!(made, Made::Directory { tree: false, .. }));
     let mut stays = take(run, ours).await?;
     stays.extend(take(run, shared).await?);
-    let gone: Vec<Entry> = entries
+    let gone: Vec<InventoryEntry> = entries
         .into_iter()
         .filter(|entry| !stays.contains(&entry.made.id()))
         .collect();
@@ -340,7 +340,7 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
 
 /// Reads that what went is gone. The error names what comes back; the inventory has it again, so
 /// that the next removal tries again.
-async fn prove<H: Host>(run: &mut Run<H>, entries: &[Entry]) -> Result<()> {
+async fn prove<H: Host>(run: &mut Run<H>, entries: &[InventoryEntry]) -> Result<()> {
     // Read before they went.
     run.roots = None;
     let mut left = BTreeSet::new();

@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     ops::{
-        Answer, Ask, Clock, ClockRead, FileRead, Host, Operation, Pause, QUICK_MS, RegistryRead,
-        Request, Step, Value, WinError,
+        Answer, Ask, Clock, ClockRead, FileRead, Host, Operation, OperationRequest, Pause,
+        QUICK_MS, RegistryRead, Step, Value, WinError,
     },
     problem::{Doing as _, Problem, Result},
 };
@@ -89,7 +89,9 @@ impl<H: Host> Session<H> {
         step: Step,
         operation: Operation,
     ) -> std::result::Result<Answer, WinError> {
-        self.host.perform(Request { step, operation }).await
+        self.host
+            .perform(OperationRequest { step, operation })
+            .await
     }
 
     pub(crate) async fn clock(&mut self) -> Result<Clock> {

@@ -129,7 +129,7 @@ impl Made {
 
 /// One entry of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct InventoryEntry {
     /// Section that requires it.
     pub section: Section,
     /// The thing.
@@ -140,7 +140,7 @@ pub struct Entry {
 /// Objects that the program created on a host, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<InventoryEntry>,
 }
 
 impl Inventory {
@@ -167,7 +167,7 @@ impl Inventory {
             entry.section = section;
             return !entry_is;
         }
-        self.entries.push(Entry { section, made });
+        self.entries.push(InventoryEntry { section, made });
         true
     }
 

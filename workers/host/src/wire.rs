@@ -18,7 +18,7 @@ use crate::{
     arguments::{Announced, Call, Mode},
     block_on,
     heartbeat::HostHeartbeat,
-    ops::{Host, Outcome, Request, Step},
+    ops::{Host, OperationRequest, Outcome, Step},
     run::run,
 };
 
@@ -130,7 +130,7 @@ impl<H> ObservedHost<H> {
 }
 
 impl<H: Host> Host for ObservedHost<H> {
-    fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
+    fn perform(&mut self, request: OperationRequest) -> impl Future<Output = Outcome> + Send {
         self.watch.begin(&request.step);
         self.host.perform(request)
     }
@@ -237,7 +237,7 @@ mod tests {
     /// A host on which nothing works.
     struct Broken;
     impl Host for Broken {
-        async fn perform(&mut self, request: Request) -> Outcome {
+        async fn perform(&mut self, request: OperationRequest) -> Outcome {
             match request.operation {
                 Operation::ClockRead(ClockRead {}) => Ok(Said::FileProbe(())),
                 _ => Err(WinError::new(50)),
@@ -270,7 +270,7 @@ mod tests {
             since_ms: 0,
             limit_ms: 30_000,
         };
-        let request = Request {
+        let request = OperationRequest {
             step: step.clone(),
             operation: Operation::ClockRead(ClockRead {}),
         };

@@ -77,10 +77,10 @@ fn no_pod_gets_the_source_address() {
 }
 
 fn remove_file(host: &mut SimulatedHost, path: &str) {
-    use dormer_host::ops::{Ask as _, FileDelete, Host as _, Request, Step};
+    use dormer_host::ops::{Ask as _, FileDelete, Host as _, OperationRequest, Step};
     let operation = FileDelete { path: path.into() }.operation();
     let step = Step::default();
-    dormer_host::block_on(host.perform(Request { step, operation })).expect("deleted");
+    dormer_host::block_on(host.perform(OperationRequest { step, operation })).expect("deleted");
 }
 
 #[test]

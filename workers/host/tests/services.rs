@@ -1,7 +1,7 @@
 //! Services: stopped with all that belongs to them, started again, configured as Windows keeps it.
 
 use dormer_host::ops::{
-    Ask as _, Host as _, Request, Restarts, Security, ServiceFailure, ServiceSettings,
+    Ask as _, Host as _, OperationRequest, Restarts, Security, ServiceFailure, ServiceSettings,
     ServiceState, Start, Step, Value,
 };
 use dormer_host_sim::{Behaviour, SimulatedHost};
@@ -191,7 +191,7 @@ fn set_failure(host: &mut SimulatedHost, name: &str, actions: &Restarts) {
         name: name.into(),
         actions: actions.clone(),
     };
-    let request = Request {
+    let request = OperationRequest {
         step: Step::default(),
         operation: set.operation(),
     };

@@ -357,13 +357,13 @@ pub enum Content {
     /// The whole text.
     Whole(String),
     /// Its parts in order.
-    Parts(Vec<Part>),
+    Parts(Vec<TextPart>),
 }
 
 /// A part of a file's content, always there or under a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Part {
+pub enum TextPart {
     Always(String),
     /// Under a condition.
     Maybe(MaybePart),

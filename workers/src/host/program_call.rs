@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observer::{self, Operation},
     progress::Progress,
-    ssh::{Command, Output, Session, Signal, SshError},
+    ssh::{Output, Session, Signal, SshCommand, SshError},
 };
 use bytes::Bytes;
 use dormer_host::{
@@ -205,7 +205,7 @@ impl<C: Cluster> HostExecutor<C> {
         let step = progress.step_name();
         let running = RunningCommand::begin(on, name, &line, &self.dated_ms, &self.known);
         let mut signs = HeartbeatParser::default();
-        let command = Command {
+        let command = SshCommand {
             line: &line,
             input,
             silent_max: Some(SILENT_MAX),

@@ -17,7 +17,7 @@ struct PoolKey {
     user: String,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<OpenConnection>>>;
+type ConnectionSlot = Arc<tokio::sync::Mutex<Option<OpenConnection>>>;
 
 /// A connection, counted while it is kept.
 struct OpenConnection {
@@ -32,7 +32,7 @@ pub struct Pool {
     limits: Limits,
     /// Lock held for a map operation, never across an await. Each slot has its own lock, held while one task connects,
     /// so that two tasks of one host do not connect twice.
-    slots: Mutex<HashMap<PoolKey, Slot>>,
+    slots: Mutex<HashMap<PoolKey, ConnectionSlot>>,
 }
 
 impl Pool {
@@ -52,7 +52,7 @@ impl Pool {
         &self.key
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<PoolKey, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<PoolKey, ConnectionSlot>> {
         self.slots.locked()
     }
 

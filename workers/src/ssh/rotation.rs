@@ -10,7 +10,7 @@ use super::{
 
 /// A host, and how to reach it.
 #[derive(Clone)]
-pub struct Login<'a> {
+pub struct RotationLogin<'a> {
     /// Opens connections.
     pub dialer: &'a Dialer,
     /// Limits of one connection.
@@ -64,14 +64,14 @@ pub enum RotationError {
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum KeyStep {
     /// The host was changed.
     Done,
     /// The host was so before.
     Already,
 }
 
-impl Login<'_> {
+impl RotationLogin<'_> {
     async fn open(&self, key: &Key) -> Result<Session, SshError> {
         let pin = Some(self.pin);
         Session::open(self.dialer, self.address, self.user, pin, key, self.limits).await
@@ -113,9 +113,9 @@ impl Login<'_> {
     ///
     /// # Errors
     /// The host cannot be reached, or does not take the key.
-    pub async fn add_key(&self, old: &Key, new: &Key) -> Result<Step, RotationError> {
+    pub async fn add_key(&self, old: &Key, new: &Key) -> Result<KeyStep, RotationError> {
         if !self.refuses(new).await? {
-            return Ok(Step::Already);
+            return Ok(KeyStep::Already);
         }
         let session = self.open(old).await?;
         let sftp = session.sftp().await?;
@@ -124,7 +124,7 @@ impl Login<'_> {
             sftp.write_at(self.file, edit.at, &edit.bytes).await?;
         }
         let Err(error) = self.open(new).await else {
-            return Ok(Step::Done);
+            return Ok(KeyStep::Done);
         };
         let address = self.address.to_owned();
         let why = error.to_string();
@@ -205,7 +205,7 @@ impl Login<'_> {
         old: &Key,
         new: &Key,
         once: bool,
-    ) -> Result<Step, RotationError> {
+    ) -> Result<KeyStep, RotationError> {
         let session = self.open(new).await?;
         let sftp = session.sftp().await?;
         let file = self.read(&sftp).await?;
@@ -220,9 +220,9 @@ impl Login<'_> {
                 sftp.write_at(self.file, edit.at, &edit.bytes).await?;
             }
             self.still_lets_in(&sftp, new, &file, &edits).await?;
-            Step::Done
+            KeyStep::Done
         } else {
-            Step::Already
+            KeyStep::Already
         };
         match self.refuses(old).await? {
             true => Ok(step),

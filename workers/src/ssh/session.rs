@@ -60,7 +60,7 @@ pub enum Signal<'a> {
 
 /// Command with its standard input and its limit of silence.
 #[derive(Debug, Clone)]
-pub struct Command<'a> {
+pub struct SshCommand<'a> {
     pub line: &'a str,
     /// Its standard input.
     pub input: Bytes,
@@ -208,7 +208,7 @@ impl Session {
     /// # Errors
     /// The connection broke: the command may still be running on the host. Or it talks without end.
     pub async fn exec(&self, line: &str, on_bytes: impl Fn(usize)) -> Result<Output, SshError> {
-        let command = Command {
+        let command = SshCommand {
             line,
             input: Bytes::new(),
             silent_max: None,
@@ -231,7 +231,7 @@ impl Session {
     /// As [`Session::exec`]; or the command was silent for too long, or `hear` ended it.
     pub async fn exec_with(
         &self,
-        command: Command<'_>,
+        command: SshCommand<'_>,
         hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
         self.shared.whole(self.run(command, hear)).await
@@ -239,7 +239,7 @@ impl Session {
 
     async fn run(
         &self,
-        command: Command<'_>,
+        command: SshCommand<'_>,
         mut hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
         self.touch();

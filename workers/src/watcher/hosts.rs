@@ -147,7 +147,7 @@ impl Action {
 
 /// Writes that the present objects require.
 #[derive(Debug, Default, PartialEq)]
-struct Plan {
+struct HostPlan {
     actions: Vec<Action>,
     /// By host or entry.
     findings: BTreeMap<String, String>,
@@ -490,8 +490,8 @@ fn plan(
     resolved: &BTreeMap<String, Resolved>,
     view: &View,
     pool: &str,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> HostPlan {
+    let mut plan = HostPlan::default();
     plan_entries(objects, map, pool, &mut plan);
     let mut hosts: Vec<&HostObject> = objects.values().collect();
     hosts.sort_by_key(|host| (host.meta.creation_timestamp.clone(), host.name()));
@@ -581,7 +581,7 @@ fn plan_entries(
     objects: &BTreeMap<String, HostObject>,
     map: Option<&BTreeMap<String, String>>,
     pool: &str,
-    plan: &mut Plan,
+    plan: &mut HostPlan,
 ) {
     let mine = |host: &&HostObject| host.of_map() && host.claim(pool) == Claim::Ours;
     let ours: Vec<_> = objects.values().filter(mine).collect();

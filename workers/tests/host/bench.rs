@@ -5,7 +5,7 @@ use dormer_fleet::{
     World, WorldConfig,
     api::{Key as ObjectKey, User, kinds},
     cluster::client::Client as Admin,
-    host::{HostCounts, Phase},
+    host::{HostCounts, HostPhase},
     net,
 };
 use dormer_profile::{
@@ -399,7 +399,7 @@ impl Bench {
             .1
     }
 
-    fn phase(&self) -> Option<Phase> {
+    fn phase(&self) -> Option<HostPhase> {
         let host = self.hosts().into_iter().nth(self.at)?;
         Some(*host.watch_phase().borrow())
     }

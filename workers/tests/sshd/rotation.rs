@@ -5,7 +5,7 @@ use dormer_testkit::{KeyKind, SshKey, Sshd, started};
 use dormer_workers::ssh::{
     Key, Limits, Session, SshError,
     key_file::STAYS_OUT,
-    rotation::{Login, RotationError, Step},
+    rotation::{KeyStep, RotationError, RotationLogin},
 };
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -34,8 +34,8 @@ impl Bench {
         }
     }
 
-    fn login(&self) -> Login<'_> {
-        Login {
+    fn login(&self) -> RotationLogin<'_> {
+        RotationLogin {
             dialer: &self.dialer,
             limits: Limits::default(),
             address: HERE,
@@ -82,10 +82,10 @@ async fn a_key_is_added_beside_the_old_one_and_the_old_one_is_taken_away_in_plac
     let new = bench.made("new", KeyKind::Ed25519);
     let login = bench.login();
 
-    assert_eq!(login.add_key(old, &new).await, Ok(Step::Done));
+    assert_eq!(login.add_key(old, &new).await, Ok(KeyStep::Done));
     let line = format!("{} rotated-by-dormer\n", new.public_line().expect("a line"));
     assert_eq!(bench.text(), format!("{before}{line}"));
-    assert_eq!(login.add_key(old, &new).await, Ok(Step::Already));
+    assert_eq!(login.add_key(old, &new).await, Ok(KeyStep::Already));
     assert!(bench.lets_in(old).await && bench.lets_in(&new).await);
 
     let refused = login.remove_key(old, &new, false).await;
@@ -93,13 +93,16 @@ async fn a_key_is_added_beside_the_old_one_and_the_old_one_is_taken_away_in_plac
     assert!(bench.lets_in(old).await, "nothing was done");
     fs::write(&bench.file, format!("{STAYS_OUT}\n{}", bench.text())).expect("written");
     fs::set_permissions(&bench.file, fs::Permissions::from_mode(0o600)).expect("set");
-    assert_eq!(login.remove_key(old, &new, false).await, Ok(Step::Done));
+    assert_eq!(login.remove_key(old, &new, false).await, Ok(KeyStep::Done));
     assert_eq!(
         bench.text(),
         format!("{STAYS_OUT}\n#{}{line}", &before[1..])
     );
     assert!(!bench.lets_in(old).await && bench.lets_in(&new).await);
-    assert_eq!(login.remove_key(old, &new, false).await, Ok(Step::Already));
+    assert_eq!(
+        login.remove_key(old, &new, false).await,
+        Ok(KeyStep::Already)
+    );
     assert_eq!(rights().mode() & 0o777, 0o600);
 
     // The pair of a rotation opens a host that has either of them.
@@ -132,7 +135,7 @@ async fn a_key_that_another_file_permits_as_well_is_named() {
     let new = bench.made("new", KeyKind::Ed25519);
     let elsewhere = bench.server.folder().join("others").display().to_string();
     fs::write(&elsewhere, format!("{STAYS_OUT}\n")).expect("written");
-    let login = Login {
+    let login = RotationLogin {
         file: &elsewhere,
         ..bench.login()
     };

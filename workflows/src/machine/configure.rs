@@ -5,7 +5,7 @@ use super::{
     change::{Change, ChangeStrategy},
     clock::clock_was_off,
     draft::Draft,
-    input::{PhaseObservation, Request},
+    input::{PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     policy,
     state::Reboots,
@@ -316,7 +316,7 @@ impl ConfigurePhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match self {
             Self::PoolWait
             | Self::ConvergingHost { .. }
@@ -326,14 +326,14 @@ impl ConfigurePhase {
             | Self::ReadyWait
             | Self::Soaking
             | Self::Marking => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
-                Request::Granted { .. } => draft.give_back(),
+                PhaseRequest::Resume { paused: true } => draft.begin_again(),
+                PhaseRequest::Granted { .. } => draft.give_back(),
                 // A hold delays nothing in these phases.
-                Request::Resume { paused: false } => {}
+                PhaseRequest::Resume { paused: false } => {}
                 // Recorded, and carried out once the node serves.
-                Request::Hold | Request::Leased | Request::Approve => {}
+                PhaseRequest::Hold | PhaseRequest::Leased | PhaseRequest::Approve => {}
                 // The host is being changed: no complete earlier configuration is left.
-                Request::Abort { .. } => {}
+                PhaseRequest::Abort { .. } => {}
             },
         }
     }

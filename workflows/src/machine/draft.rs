@@ -3,7 +3,7 @@
 use super::{
     Machine,
     halt::Halt,
-    input::Request,
+    input::PhaseRequest,
     phase::{Phase, Timer},
     policy,
     state::{Down, Failing, Lease, LeasedRequest, State},
@@ -334,7 +334,7 @@ impl<'a> Draft<'a> {
         let from = Box::new(self.state.phase.clone());
         self.enter(Phase::Failed { from, failure });
         if self.state.leased_request == Some(LeasedRequest::Recreate) && !self.state.left_alone() {
-            self.is_asked(Request::Leased);
+            self.is_asked(PhaseRequest::Leased);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     clock::{must_ask_host, wrong_clock},
     draft::Draft,
     holds::{beside_name, name},
-    input::{NodeObservation, PhaseObservation, Request},
+    input::{NodeObservation, PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     policy, removal,
     serve::repair,
@@ -340,63 +340,65 @@ impl DrainPhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match self {
             Self::Opening(_) | Self::Evicting(..) => match request {
                 // Another client may have uncordoned it meanwhile.
-                Request::Resume { paused: true } => {
+                PhaseRequest::Resume { paused: true } => {
                     draft.cancel_tasks();
                     let phase = draft.state.phase.clone();
                     draft.enter(draft.cordoned_first(phase));
                 }
                 // The host is torn down: no earlier configuration is left.
-                Request::Abort { .. } if draft.state.is_torn_down() => {}
-                Request::Abort { by } => undo(draft, &by),
-                Request::Granted { .. } => draft.give_back(),
+                PhaseRequest::Abort { .. } if draft.state.is_torn_down() => {}
+                PhaseRequest::Abort { by } => undo(draft, &by),
+                PhaseRequest::Granted { .. } => draft.give_back(),
                 // Nothing was delayed; the upgrade continues, and the machine stops afterwards.
-                Request::Resume { paused: false } | Request::Hold => {}
+                PhaseRequest::Resume { paused: false } | PhaseRequest::Hold => {}
                 // Recorded, and handled when the node is drained, or once it serves.
-                Request::Leased | Request::Approve => {}
+                PhaseRequest::Leased | PhaseRequest::Approve => {}
             },
             Self::Drained => match request {
-                Request::Resume { .. } => {
+                PhaseRequest::Resume { .. } => {
                     draft.end_leased_request();
                     draft.enter(Phase::Undoing);
                 }
-                Request::Abort { by } => undo(draft, &by),
-                Request::Granted { .. } => draft.give_back(),
+                PhaseRequest::Abort { by } => undo(draft, &by),
+                PhaseRequest::Granted { .. } => draft.give_back(),
                 // During a pause it was not cordoned again.
-                Request::Leased if draft.state.host.uncordoned => {
+                PhaseRequest::Leased if draft.state.host.uncordoned => {
                     draft.enter(Phase::Opening(Change::asked(ChangeStrategy::Drain).anew()));
                 }
-                Request::Leased => emptied(draft, ChangeStrategy::Drain),
+                PhaseRequest::Leased => emptied(draft, ChangeStrategy::Drain),
                 // It stays drained until it is resumed.
-                Request::Hold | Request::Approve => {}
+                PhaseRequest::Hold | PhaseRequest::Approve => {}
             },
             Self::Deleting | Self::TearingDown | Self::Undoing => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
-                Request::Granted { .. } => draft.give_back(),
+                PhaseRequest::Resume { paused: true } => draft.begin_again(),
+                PhaseRequest::Granted { .. } => draft.give_back(),
                 // Nothing was delayed; the current change finishes.
-                Request::Resume { paused: false } | Request::Hold => {}
+                PhaseRequest::Resume { paused: false } | PhaseRequest::Hold => {}
                 // Recorded, and handled once it serves.
-                Request::Leased | Request::Approve => {}
+                PhaseRequest::Leased | PhaseRequest::Approve => {}
                 // Closing the fence shows whether the Machine was deleted.
-                Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
+                PhaseRequest::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
                 // The host or Machine is destroyed already, or the change is being given up.
-                Request::Abort { .. } => {}
+                PhaseRequest::Abort { .. } => {}
             },
             Self::Vanishing | Self::Leaving => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
+                PhaseRequest::Resume { paused: true } => draft.begin_again(),
                 // Only the removal of a WindowsHost requested the lease. For any other machine the slot goes with the
                 // Machine.
-                Request::Granted { .. } if matches!(self, Self::Leaving) => removal::granted(draft),
-                Request::Granted { .. } => {}
+                PhaseRequest::Granted { .. } if matches!(self, Self::Leaving) => {
+                    removal::granted(draft)
+                }
+                PhaseRequest::Granted { .. } => {}
                 // The Machine goes, whatever a person requests.
-                Request::Resume { paused: false }
-                | Request::Hold
-                | Request::Leased
-                | Request::Approve
-                | Request::Abort { .. } => {}
+                PhaseRequest::Resume { paused: false }
+                | PhaseRequest::Hold
+                | PhaseRequest::Leased
+                | PhaseRequest::Approve
+                | PhaseRequest::Abort { .. } => {}
             },
         }
     }

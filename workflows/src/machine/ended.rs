@@ -6,7 +6,7 @@ use super::{
     configure::finishes_first,
     draft::Draft,
     drain::undo,
-    input::{NodeObservation, PhaseObservation, Request},
+    input::{NodeObservation, PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     removal,
     state::Retried,
@@ -135,7 +135,7 @@ impl EndedPhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match (self, request) {
             // The lease was returned, so a grant in flight is returned as well. A removal cannot be undone, so a run
             // that waits for the lease for it accepts the grant.
@@ -143,14 +143,14 @@ impl EndedPhase {
                 Self::Failed {
                     from: Phase::Leaving,
                 },
-                Request::Granted { .. } | Request::Abort { .. },
+                PhaseRequest::Granted { .. } | PhaseRequest::Abort { .. },
             ) => removal::return_lease(draft),
             // Its timer may have come due during the pause, when timers are ignored.
             (
                 Self::Failed {
                     from: Phase::Leaving,
                 },
-                Request::Resume { paused: true },
+                PhaseRequest::Resume { paused: true },
             ) => draft.enter(Phase::Leaving),
             // The host is being removed, so no other request changes anything.
             (
@@ -160,43 +160,46 @@ impl EndedPhase {
                 _,
             ) => {}
             // A machine that failed before it ever served, or while it served, may be replaced as well.
-            (Self::Failed { .. }, Request::Leased) if draft.state.lease.token().is_none() => {
+            (Self::Failed { .. }, PhaseRequest::Leased) if draft.state.lease.token().is_none() => {
                 draft.want_replacement();
             }
             // Recorded: it failed while it held the lease, and a retry continues with that lease.
-            (Self::Failed { .. }, Request::Leased) => {}
+            (Self::Failed { .. }, PhaseRequest::Leased) => {}
             // Only where nothing was destroyed yet.
             (
                 Self::Failed {
                     from: Phase::Opening(_) | Phase::Evicting(..) | Phase::Deleting,
                 },
-                Request::Abort { by },
+                PhaseRequest::Abort { by },
             ) if !draft.state.is_torn_down() => undo(draft, &by),
-            (Self::Failed { .. }, Request::Abort { .. }) => {}
+            (Self::Failed { .. }, PhaseRequest::Abort { .. }) => {}
             // Another version was published during the hold.
-            (Self::Failed { .. }, Request::Resume { .. })
+            (Self::Failed { .. }, PhaseRequest::Resume { .. })
                 if draft.state.retargeted() && draft.may_queue_for_version() =>
             {
                 draft.queue_for_version();
             }
             // Its timer may have come due during the pause.
-            (Self::Failed { from }, Request::Resume { paused: true }) => {
+            (Self::Failed { from }, PhaseRequest::Resume { paused: true }) => {
                 Self::Failed { from }.enter(draft);
             }
             // Only a retry continues it; a lease that is granted is kept until then.
             (
                 Self::Failed { .. },
-                Request::Resume { .. } | Request::Hold | Request::Approve | Request::Granted { .. },
+                PhaseRequest::Resume { .. }
+                | PhaseRequest::Hold
+                | PhaseRequest::Approve
+                | PhaseRequest::Granted { .. },
             ) => {}
             // It is over.
             (
                 Self::Gone,
-                Request::Resume { .. }
-                | Request::Hold
-                | Request::Leased
-                | Request::Approve
-                | Request::Abort { .. }
-                | Request::Granted { .. },
+                PhaseRequest::Resume { .. }
+                | PhaseRequest::Hold
+                | PhaseRequest::Leased
+                | PhaseRequest::Approve
+                | PhaseRequest::Abort { .. }
+                | PhaseRequest::Granted { .. },
             ) => {}
         }
     }

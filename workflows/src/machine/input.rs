@@ -40,7 +40,7 @@ pub(super) struct NodeObservation {
 }
 
 /// Request of a person or of the rollout whose effect depends on the phase.
-pub(super) enum Request {
+pub(super) enum PhaseRequest {
     /// A halt has ended.
     Resume {
         /// It was a pause, which may have delayed a step.

@@ -3,7 +3,7 @@
 use super::{
     clock::wrong_clock,
     draft::Draft,
-    input::{PhaseObservation, Request},
+    input::{PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     policy,
     serve::{Comparison, compared, finish_earlier, remember_not_compared, serve_unchecked},
@@ -147,23 +147,23 @@ impl ProvisionPhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match self {
             Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting => {
                 match request {
-                    Request::Resume { paused: true } => draft.begin_again(),
-                    Request::Granted { .. } => draft.give_back(),
+                    PhaseRequest::Resume { paused: true } => draft.begin_again(),
+                    PhaseRequest::Granted { .. } => draft.give_back(),
                     // Nothing was held back.
-                    Request::Resume { paused: false } => {}
+                    PhaseRequest::Resume { paused: false } => {}
                     // Its Machine is deleted next, so no further attempt to reach the host is of use.
-                    Request::Leased if draft.state.replaces_before_it_serves() => {
+                    PhaseRequest::Leased if draft.state.replaces_before_it_serves() => {
                         draft.cancel_tasks();
                         draft.want_replacement();
                     }
                     // Recorded, and followed once it serves or its step fails.
-                    Request::Hold | Request::Leased | Request::Approve => {}
+                    PhaseRequest::Hold | PhaseRequest::Leased | PhaseRequest::Approve => {}
                     // There is no upgrade to give up.
-                    Request::Abort { .. } => {}
+                    PhaseRequest::Abort { .. } => {}
                 }
             }
         }

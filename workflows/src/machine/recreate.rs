@@ -2,7 +2,7 @@
 
 use super::{
     draft::Draft,
-    input::{PhaseObservation, Request},
+    input::{PhaseObservation, PhaseRequest},
     lease::Departure,
     phase::{Phase, Timer},
 };
@@ -111,28 +111,28 @@ impl RecreatePhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match self {
             Self::Reprobing => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
-                Request::Granted { .. } => draft.give_back(),
+                PhaseRequest::Resume { paused: true } => draft.begin_again(),
+                PhaseRequest::Granted { .. } => draft.give_back(),
                 // Nothing was held back.
-                Request::Resume { paused: false } => {}
+                PhaseRequest::Resume { paused: false } => {}
                 // Recorded, and carried out once the node serves.
-                Request::Hold | Request::Leased | Request::Approve => {}
+                PhaseRequest::Hold | PhaseRequest::Leased | PhaseRequest::Approve => {}
                 // The host is torn down: no earlier configuration is left.
-                Request::Abort { .. } => {}
+                PhaseRequest::Abort { .. } => {}
             },
             Self::ClosingGone | Self::ReplacementWait => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
+                PhaseRequest::Resume { paused: true } => draft.begin_again(),
                 // The slot goes with the Machine.
-                Request::Granted { .. } => {}
+                PhaseRequest::Granted { .. } => {}
                 // The Machine is gone, so no request can change anything.
-                Request::Resume { paused: false }
-                | Request::Hold
-                | Request::Leased
-                | Request::Approve
-                | Request::Abort { .. } => {}
+                PhaseRequest::Resume { paused: false }
+                | PhaseRequest::Hold
+                | PhaseRequest::Leased
+                | PhaseRequest::Approve
+                | PhaseRequest::Abort { .. } => {}
             },
         }
     }

@@ -1,10 +1,10 @@
 //! Signals from people and from the rollout. This file handles what is the same in every phase, and passes the rest to
-//! the stage's file as `Request`.
+//! the stage's file as `PhaseRequest`.
 
 use super::{
     draft::Draft,
     holds::{HOLDS_MAX, beside_name, name},
-    input::Request,
+    input::PhaseRequest,
     lease::Departure,
     phase::{Phase, Timer},
     state::{Failing, Lease, LeasedRequest, RequestProgress, State},
@@ -51,7 +51,7 @@ impl Draft<'_> {
             Signal::Drain => self.request_lease_for(from, LeasedRequest::Drain),
             Signal::Recreate => self.request_lease_for(from, LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
-            Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
+            Signal::Abort => self.is_asked(PhaseRequest::Abort { by: from.clone() }),
             Signal::Remove => self.remove(from),
             Signal::TrustHostKey { fingerprint } => self.trust(from, fingerprint),
             Signal::Granted { token, over_limit } => self.granted(token, over_limit),
@@ -130,7 +130,7 @@ impl Draft<'_> {
         }
         let paused = self.state.paused.take().is_some();
         self.end_holds(from);
-        self.is_asked(Request::Resume { paused });
+        self.is_asked(PhaseRequest::Resume { paused });
     }
 
     pub(super) fn hold(&mut self, from: &Sender) {
@@ -140,7 +140,7 @@ impl Draft<'_> {
         }
         self.end_leased_request();
         self.add_hold(name(from), beside_name(from));
-        self.is_asked(Request::Hold);
+        self.is_asked(PhaseRequest::Hold);
     }
 
     fn request_lease_for(&mut self, by: &Sender, request: LeasedRequest) {
@@ -152,7 +152,7 @@ impl Draft<'_> {
         let paused = self.state.paused.take().is_some();
         self.set_holds_aside();
         if paused && self.state.phase != Phase::Drained {
-            self.is_asked(Request::Resume { paused });
+            self.is_asked(PhaseRequest::Resume { paused });
         }
         self.state.leased_request = Some(request);
         self.state.request_progress = RequestProgress {
@@ -162,7 +162,7 @@ impl Draft<'_> {
             over_cordon: self.state.is_cordoned_by_others(),
             begun: false,
         };
-        self.is_asked(Request::Leased);
+        self.is_asked(PhaseRequest::Leased);
     }
 
     /// Approves the change to the present desired version only, not to later ones.
@@ -175,7 +175,7 @@ impl Draft<'_> {
         }
         self.state.approved = true;
         self.state.approved_for = self.state.desired().map(|desired| desired.version.clone());
-        self.is_asked(Request::Approve);
+        self.is_asked(PhaseRequest::Approve);
     }
 
     /// Closes the run. If it holds the lease, it first closes the fence and returns the lease.
@@ -228,7 +228,7 @@ impl Draft<'_> {
             (self.state.host.uncordoned, self.state.host.stopped) = (false, false);
         }
         self.state.lease = Lease::Held { token, over_limit };
-        self.is_asked(Request::Granted { wanted });
+        self.is_asked(PhaseRequest::Granted { wanted });
     }
 
     /// Handles the signal that the replacement serves or will not come. Only a run that waits for it reacts.

@@ -4,7 +4,7 @@ use super::{
     change::{Change, ChangeStrategy},
     clock::wrong_clock,
     draft::Draft,
-    input::{PhaseObservation, Request},
+    input::{PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     policy,
     state::Down,
@@ -315,14 +315,14 @@ impl ServePhase {
         }
     }
 
-    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: PhaseRequest) {
         match request {
-            Request::Resume { paused } => self.resumed(draft, paused),
-            Request::Hold => self.held(draft),
-            Request::Leased => self.start_leased_request(draft),
-            Request::Approve => self.approved(draft),
-            Request::Abort { by } => self.aborted(draft, &by),
-            Request::Granted { wanted } => self.granted(draft, wanted),
+            PhaseRequest::Resume { paused } => self.resumed(draft, paused),
+            PhaseRequest::Hold => self.held(draft),
+            PhaseRequest::Leased => self.start_leased_request(draft),
+            PhaseRequest::Approve => self.approved(draft),
+            PhaseRequest::Abort { by } => self.aborted(draft, &by),
+            PhaseRequest::Granted { wanted } => self.granted(draft, wanted),
         }
     }
 

@@ -7,7 +7,7 @@ use super::{
     draft::Draft,
     drain::DrainPhase,
     ended::EndedPhase,
-    input::{PhaseObservation, Request},
+    input::{PhaseObservation, PhaseRequest},
     phase::{Phase, Timer},
     provision::ProvisionPhase,
     recreate::RecreatePhase,
@@ -153,7 +153,7 @@ impl Draft<'_> {
     }
 
     /// Handles a request.
-    pub(super) fn is_asked(&mut self, request: Request) {
+    pub(super) fn is_asked(&mut self, request: PhaseRequest) {
         match self.stage() {
             Stage::Provision(phase) => phase.asked(self, request),
             Stage::Configure(phase) => phase.asked(self, request),

@@ -10,7 +10,7 @@ const SEVERAL: usize = 2;
 
 /// Trouble that stops every grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding<'a> {
+pub struct CommonTrouble<'a> {
     pub trouble: &'a NotCompared,
     /// Machines whose hosts cannot be compared because of it.
     pub uids: Vec<&'a Uid>,
@@ -19,7 +19,7 @@ pub struct Finding<'a> {
 impl State {
     /// Trouble that stops every grant, if there is any. Of several, the one with the most hosts.
     #[must_use]
-    pub fn finding(&self) -> Option<Finding<'_>> {
+    pub fn finding(&self) -> Option<CommonTrouble<'_>> {
         let findings = self
             .troubles
             .iter()
@@ -31,7 +31,7 @@ impl State {
                     .filter(|(_, m)| m.finding_number() == number);
                 let uids: Vec<&Uid> = members.map(|(uid, _)| uid).collect();
                 let shared = is_shared(&trouble.code) && !uids.is_empty();
-                (shared || uids.len() >= SEVERAL).then_some(Finding { trouble, uids })
+                (shared || uids.len() >= SEVERAL).then_some(CommonTrouble { trouble, uids })
             });
         findings.max_by_key(|finding| finding.uids.len())
     }

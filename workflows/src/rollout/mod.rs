@@ -22,7 +22,7 @@ mod uid;
 mod vacancy;
 mod view;
 
-pub use finding::Finding;
+pub use finding::CommonTrouble;
 pub use member::{Flag, Member};
 pub use state::*;
 pub use uid::Uid;

@@ -15,7 +15,7 @@ mod world;
 
 use super::Options;
 use dormer_proto::{lock::Locked as _, pool::Strategy};
-use event::{Event, WmcoStep};
+use event::{WmcoStep, WorldEvent};
 use serde::Serialize;
 use std::{
     fmt,
@@ -167,11 +167,11 @@ fn simulate_shape(shape: &Shape, plan: ChaosPlan) -> Result<Simulated, Violation
     let limit = shape.limit as usize;
     let mut world = World::new(shape);
     let start = world.now;
-    world.later(HOUR, Event::Chaos);
-    world.later(2 * HOUR, Event::Payload);
-    world.later(HOUR, Event::Attend);
+    world.later(HOUR, WorldEvent::Chaos);
+    world.later(2 * HOUR, WorldEvent::Payload);
+    world.later(HOUR, WorldEvent::Attend);
     if shape.wmco != Beside::Nothing {
-        world.later(3 * HOUR, Event::Wmco(WmcoStep::Comes));
+        world.later(3 * HOUR, WorldEvent::Wmco(WmcoStep::Comes));
     }
     let mut events = 0;
     while let Some(event) = world.next(start + plan.days * DAY) {

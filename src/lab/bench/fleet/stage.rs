@@ -14,7 +14,7 @@ use dormer_engine::{
     port::{Clock as _, History, HistoryReader},
 };
 use dormer_engine_core::{HistoryEvent, Record, TaskPhase};
-use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase, manifest::demo};
+use dormer_fleet::{World, WorldConfig, api::User, host::HostPhase, manifest::demo};
 use dormer_proto::{
     envelope,
     id::{Incarnation, RunId, Seq, Timestamp},

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{ApiServer, DeleteOptions, Key, Meta, Object, Refusal, kinds, kinds::Kind, patch},
-    host::kubelet::{Api, Identity},
+    host::kubelet::{Api, KubeletIdentity},
     net::Dialer,
     world::{Happened, Record},
 };
@@ -100,7 +100,7 @@ impl Mirror {
     ) -> Result<Self, String> {
         let cert_pem = outside.cert_pem.clone();
         let key_pem = outside.key_pem.clone();
-        let identity = Identity::Certificate { cert_pem, key_pem };
+        let identity = KubeletIdentity::Certificate { cert_pem, key_pem };
         let api = Api::new(dialer, &outside.url, &outside.ca_pem, &identity)?;
         Ok(Self {
             collections: outside.collections(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::computer::{Host, Phase, lock};
+use super::computer::{Host, HostPhase, lock};
 use super::profile::ServerRelease;
 use crate::faults::Fault;
 use crate::world::Happened;
@@ -46,7 +46,7 @@ impl Host {
     /// Takes the power away. Connections hang, processes are gone, the disk stays.
     pub fn power_off(&self) {
         lock(&self.power).cancel();
-        self.phase.send_replace(Phase::Off);
+        self.phase.send_replace(HostPhase::Off);
         self.state().lose_volatile();
         let links: Vec<_> = lock(&self.sessions)
             .drain(..)
@@ -84,7 +84,7 @@ impl Host {
     /// An orderly end: sshd resets its connections.
     fn shut_down(&self) {
         lock(&self.power).cancel();
-        self.phase.send_replace(Phase::Dropping);
+        self.phase.send_replace(HostPhase::Dropping);
         for (_, session) in lock(&self.sessions).drain(..) {
             session.link.cut();
         }
@@ -92,7 +92,7 @@ impl Host {
     }
 
     async fn boot(&self) {
-        self.phase.send_replace(Phase::Dropping);
+        self.phase.send_replace(HostPhase::Dropping);
         let first = self.state().boots == 0;
         if first && (self.strike(Fault::Dead) || self.armed(Fault::Dead)) {
             return std::future::pending().await;
@@ -101,12 +101,12 @@ impl Host {
         self.sleep(total.mul_f64(0.75)).await;
         self.at(if first { "first boot" } else { "reboot" }).await;
         self.come_up(first);
-        self.phase.send_replace(Phase::Refusing);
+        self.phase.send_replace(HostPhase::Refusing);
         if (!first && self.strike(Fault::SshdDeadAfterReboot)) || !self.has_sshd() {
             return std::future::pending().await;
         }
         self.sleep(total.mul_f64(0.25)).await;
-        self.phase.send_replace(Phase::Resetting);
+        self.phase.send_replace(HostPhase::Resetting);
         let long = self.strike(Fault::SshResetInKex);
         self.sleep(if long {
             RESETTING_LONG
@@ -115,15 +115,15 @@ impl Host {
         })
         .await;
         if first && self.strike(Fault::AuthRefusedAWhile) {
-            self.phase.send_replace(Phase::AuthFailing);
+            self.phase.send_replace(HostPhase::AuthFailing);
             self.sleep(AUTH_FAILING).await;
         }
         self.state().boots += 1;
         let refused = first && self.strike(Fault::AuthRefused);
         self.phase.send_replace(if refused {
-            Phase::AuthFailing
+            HostPhase::AuthFailing
         } else {
-            Phase::Up
+            HostPhase::Up
         });
         let boot = self.state().boots;
         self.context.record.push(Happened::Booted {

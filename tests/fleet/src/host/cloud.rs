@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 
-use super::computer::{Host, Phase, lock};
+use super::computer::{Host, HostPhase, lock};
 use super::counts::HostCounts;
 use super::kubelet::KUBELET_PORT;
 use super::profile::{Image, ServerRelease};
@@ -254,9 +254,9 @@ impl Dial for Hosts {
 
 async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
     match host.phase() {
-        Phase::Off | Phase::Dropping => std::future::pending().await,
-        Phase::Refusing => Err(io::ErrorKind::ConnectionRefused.into()),
-        Phase::Resetting | Phase::AuthFailing | Phase::Up => {
+        HostPhase::Off | HostPhase::Dropping => std::future::pending().await,
+        HostPhase::Refusing => Err(io::ErrorKind::ConnectionRefused.into()),
+        HostPhase::Resetting | HostPhase::AuthFailing | HostPhase::Up => {
             let (near, far) = tokio::io::duplex(PIPE_BYTES);
             host.serve(far);
             Ok(Box::new(near))
@@ -265,7 +265,7 @@ async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
 }
 
 async fn dial_kubelet(host: &Arc<Host>) -> io::Result<BoxIo> {
-    if matches!(host.phase(), Phase::Off | Phase::Dropping) {
+    if matches!(host.phase(), HostPhase::Off | HostPhase::Dropping) {
         return std::future::pending().await;
     }
     let (near, far) = tokio::io::duplex(PIPE_BYTES);

@@ -22,7 +22,7 @@ use crate::world::{Happened, HostContext, HostOrder, Instance, Platform};
 
 /// Externally visible states of a host, in the order of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum HostPhase {
     /// Gone or without power: packets vanish.
     Off,
     /// Booting: packets vanish.
@@ -52,7 +52,7 @@ pub struct Host {
     pub(super) keys: Mutex<Vec<PrivateKey>>,
     pub(super) sessions: Mutex<Vec<(u64, SshSession)>>,
     pub(super) counts: Mutex<HostCounts>,
-    pub(super) phase: watch::Sender<Phase>,
+    pub(super) phase: watch::Sender<HostPhase>,
     pub(super) power: Mutex<CancellationToken>,
     /// When the host's network line is free again for the next bytes of an upload.
     pub(super) line_free: Mutex<Option<tokio::time::Instant>>,
@@ -94,7 +94,7 @@ impl Host {
             keys: Mutex::new(keys),
             sessions: Mutex::default(),
             counts: Mutex::default(),
-            phase: watch::Sender::new(Phase::Off),
+            phase: watch::Sender::new(HostPhase::Off),
             power: Mutex::new(cancelled()),
             line_free: Mutex::default(),
             kubelet_api: Mutex::default(),
@@ -156,12 +156,12 @@ impl Host {
     }
 
     /// What can be seen of it from outside.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> HostPhase {
         *self.phase.borrow()
     }
 
     /// Follows its phase.
-    pub fn watch_phase(&self) -> watch::Receiver<Phase> {
+    pub fn watch_phase(&self) -> watch::Receiver<HostPhase> {
         self.phase.subscribe()
     }
 

@@ -60,7 +60,7 @@ pub enum Entry {
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct DiskNode {
     shown: String,
     entry: Entry,
     modified_s: u32,
@@ -108,7 +108,7 @@ pub struct HandleId(pub u64);
 
 /// The volume `C:` with its open handles.
 pub struct Disk {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, DiskNode>,
     open: BTreeMap<HandleId, Open>,
     next_handle: u64,
     used: u64,
@@ -180,7 +180,7 @@ impl Disk {
         }
         self.nodes
             .entry(path.key().to_owned())
-            .or_insert_with(|| Node {
+            .or_insert_with(|| DiskNode {
                 shown: path.shown().to_owned(),
                 entry: Entry::Directory,
                 modified_s: self.now_s,
@@ -333,11 +333,11 @@ impl Disk {
             .get(path.key())
             .map_or(Rights::Inherited, |node| node.rights);
         let (before, shown) = match self.nodes.get(path.key()) {
-            Some(Node {
+            Some(DiskNode {
                 entry: Entry::Directory,
                 ..
             }) => return Err(DiskError::AccessDenied),
-            Some(Node {
+            Some(DiskNode {
                 entry: Entry::File { body, .. },
                 shown,
                 ..
@@ -348,7 +348,7 @@ impl Disk {
             return Err(DiskError::Full);
         }
         self.used = (self.used + body.modelled).saturating_sub(before);
-        let node = Node {
+        let node = DiskNode {
             shown,
             entry: Entry::File { body, private },
             modified_s: self.now_s,
@@ -686,7 +686,7 @@ impl Disk {
 
     /// Paths of all files, in their order.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        let file = |node: &&Node| matches!(node.entry, Entry::File { .. });
+        let file = |node: &&DiskNode| matches!(node.entry, Entry::File { .. });
         self.nodes
             .values()
             .filter(file)
@@ -695,7 +695,7 @@ impl Disk {
 
     /// Paths of all folders, in their order.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
-        let folder = |node: &&Node| !matches!(node.entry, Entry::File { .. });
+        let folder = |node: &&DiskNode| !matches!(node.entry, Entry::File { .. });
         self.nodes
             .values()
             .filter(folder)
@@ -711,7 +711,7 @@ impl Disk {
             .collect()
     }
 
-    fn children<'a>(&'a self, path: &WinPath) -> impl Iterator<Item = &'a Node> + use<'a> {
+    fn children<'a>(&'a self, path: &WinPath) -> impl Iterator<Item = &'a DiskNode> + use<'a> {
         let mut inside = path.key().to_owned();
         if !inside.ends_with('\\') {
             inside.push('\\');

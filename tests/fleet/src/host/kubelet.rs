@@ -10,7 +10,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use api::{Api, Identity};
+pub(crate) use api::{Api, KubeletIdentity};
 use serde_json::json;
 use settings::Settings;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 
-use super::computer::{Host, Phase};
+use super::computer::{Host, HostPhase};
 
 /// Connections that the kernel queues for a host that answers.
 const BACKLOG: u32 = 128;
@@ -21,14 +21,14 @@ pub(super) async fn listen(host: Arc<Host>, address: SocketAddr) {
     while host.internal_ip() == address.ip().to_string() {
         let now = *phase.borrow_and_update();
         let changed = match now {
-            Phase::Off | Phase::Dropping => {
+            HostPhase::Off | HostPhase::Dropping => {
                 tokio::select! {
                     changed = phase.changed() => changed,
                     never = deaf(address) => match never {},
                 }
             }
-            Phase::Refusing => phase.changed().await,
-            Phase::Resetting | Phase::AuthFailing | Phase::Up => {
+            HostPhase::Refusing => phase.changed().await,
+            HostPhase::Resetting | HostPhase::AuthFailing | HostPhase::Up => {
                 tokio::select! {
                     changed = phase.changed() => changed,
                     never = accept(&host, address) => match never {},

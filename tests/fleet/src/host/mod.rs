@@ -29,7 +29,7 @@ pub mod state;
 mod steps;
 
 pub use cloud::{Hosts, Reach};
-pub use computer::{Host, Phase};
+pub use computer::{Host, HostPhase};
 pub use counts::{Execution, HostCounts};
 pub use profile::{Image, ServerRelease};
 pub use program::{later_stand_in, performing_stand_in, stand_in};

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use dormer_host::arguments::{self, Call, Mode};
 use dormer_host::heartbeat::HostHeartbeat;
-use dormer_host::ops::{self, Operation, Outcome, ProcessKey, Request, WinError};
+use dormer_host::ops::{self, Operation, OperationRequest, Outcome, ProcessKey, WinError};
 use dormer_host::paths::{BIN, STATE, program_path};
 use dormer_host::wire::read_document;
 use dormer_profile::answer::{Answer, FailureCode, ItemState};
@@ -338,8 +338,8 @@ pub(super) fn refused<T>(code: u32) -> Result<T, WinError> {
 }
 
 impl ops::Host for ProgramProcess {
-    async fn perform(&mut self, request: Request) -> Outcome {
-        let Request { step, operation } = request;
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
+        let OperationRequest { step, operation } = request;
         *lock(&self.watch) = Some((step.clone(), Instant::now()));
         let name = operation.name();
         let changes = operation.changes();

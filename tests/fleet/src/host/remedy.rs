@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::computer::{Host, Phase};
+use super::computer::{Host, HostPhase};
 
 impl Host {
     /// The file with the keys is as it has to be.
     pub(crate) fn accept_key(&self) {
-        if self.phase() == Phase::AuthFailing {
-            self.phase.send_replace(Phase::Up);
+        if self.phase() == HostPhase::AuthFailing {
+            self.phase.send_replace(HostPhase::Up);
         }
     }
 

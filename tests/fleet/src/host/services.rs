@@ -303,9 +303,11 @@ impl Host {
             self.state().routes.clear();
         }
         self.cut_connections();
-        let before = self.phase.send_replace(super::computer::Phase::Dropping);
+        let before = self
+            .phase
+            .send_replace(super::computer::HostPhase::Dropping);
         self.sleep(deaf).await;
         self.phase
-            .send_replace(before.max(super::computer::Phase::AuthFailing));
+            .send_replace(before.max(super::computer::HostPhase::AuthFailing));
     }
 }

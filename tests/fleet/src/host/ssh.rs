@@ -10,7 +10,7 @@ use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Verified
 use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::computer::{Host, Phase, SshSession, lock};
+use super::computer::{Host, HostPhase, SshSession, lock};
 use super::link::{Link, Wire};
 use crate::faults::Fault;
 use crate::net::Io;
@@ -33,14 +33,14 @@ impl Host {
             return;
         };
         match self.phase() {
-            Phase::Off | Phase::Dropping => hold(&host, io),
-            Phase::Refusing => drop(io),
-            Phase::Resetting => {
+            HostPhase::Off | HostPhase::Dropping => hold(&host, io),
+            HostPhase::Refusing => drop(io),
+            HostPhase::Resetting => {
                 self.spawn_powered(
                     async move { reset_in_kex(io, host.image.release.banner()).await },
                 );
             }
-            Phase::AuthFailing | Phase::Up => self.accept(io),
+            HostPhase::AuthFailing | HostPhase::Up => self.accept(io),
         }
     }
 
@@ -176,7 +176,7 @@ impl Door {
     fn admits(&self, user: &str, key: &russh::keys::PublicKey) -> bool {
         let known = self.host.lets_in(key);
         let user_known = user.eq_ignore_ascii_case(&self.host.image.user);
-        known && user_known && self.host.phase() == Phase::Up
+        known && user_known && self.host.phase() == HostPhase::Up
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
     api::{Meta, User, auth::secret_text, ca, kinds},
     faults::Fault,
     host::{
-        Hosts, Phase,
-        kubelet::{Api, Identity},
+        HostPhase, Hosts,
+        kubelet::{Api, KubeletIdentity},
     },
     manifest::demo::{self, MACHINE_API, OPERATOR},
     world::{Pace, World, WorldClock, WorldError},
@@ -92,7 +92,7 @@ impl Wmco {
         let connect = |account: &str, grants| {
             let user = User::service_account(&namespace, account);
             world.api.tokens().confine(&user.name, grants);
-            let token = Identity::Token(world.token_for(user));
+            let token = KubeletIdentity::Token(world.token_for(user));
             let dialer = world.api_dialer.clone();
             let api = Api::new(dialer, &world.api_url, &world.api.ca().pem(), &token);
             api.map(Arc::new).map_err(WorldError::Outside)
@@ -408,7 +408,7 @@ impl OperatorProcess {
         if let Some(host) = hosts.and_then(|hosts| hosts.host(found.machine.uid())) {
             let boots = host.state().boots;
             host.reboot_in(Duration::from_secs(1));
-            while host.state().boots == boots || host.phase() != Phase::Up {
+            while host.state().boots == boots || host.phase() != HostPhase::Up {
                 self.pace.sleep(POLL_EVERY).await;
             }
         }

@@ -10,7 +10,7 @@ use dormer_fleet::{
     Pace, World, WorldConfig,
     api::{Key, User, kinds},
     cluster::client::Client as Cluster,
-    host::{Host, Phase, stand_in},
+    host::{Host, HostPhase, stand_in},
 };
 use dormer_host::arguments::{self, Announced, Call, command_line};
 use dormer_host::paths::{BIN, ROOT, STAGING, program_path};
@@ -102,7 +102,7 @@ impl Bench {
     async fn with(config: WorldConfig) -> Self {
         let start = tokio::time::Instant::now();
         let mut bench = Self::made(config).await;
-        bench.phase(Phase::Up).await;
+        bench.phase(HostPhase::Up).await;
         bench.waited = start.elapsed();
         bench
     }
@@ -115,7 +115,7 @@ impl Bench {
         self.hosts().pop().expect("a host")
     }
 
-    pub(crate) async fn phase(&self, wanted: Phase) {
+    pub(crate) async fn phase(&self, wanted: HostPhase) {
         let mut phase = self.host().watch_phase();
         let limit = Duration::from_secs(3_600);
         let reached = tokio::time::timeout(limit, phase.wait_for(|phase| *phase == wanted)).await;

@@ -193,7 +193,7 @@ async fn apply_through_the_cut(bench: &Bench, peer: Peer, rest: &Rendered) -> (P
     let _ = peer
         .run(Mode::Apply, "machine/a@10.0", 10, Some(&rest.document))
         .await;
-    bench.phase(dormer_fleet::host::Phase::Up).await;
+    bench.phase(dormer_fleet::host::HostPhase::Up).await;
     let peer = bench.connect().await;
     let done = peer
         .call(Mode::Apply, "machine/a@11.0", 11, Some(&rest.document))

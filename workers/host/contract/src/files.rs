@@ -1,10 +1,10 @@
 //! Rows about files and folders.
 
 use dormer_host::ops::{
-    ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Ask, Bytes, Content, Digest, DirectoryCreate,
-    DirectoryList, DirectoryRemove, FileAttributes, FileDelete, FileDigest, FileInformation,
-    FileProbe, FileRead, FileRename, FileRights, FileSecurity, FileVersion, FileWriteNew,
-    LockRelease, LockTake, Look, Operation, Rights, Source, Space, TreeRemove, VolumeSpace,
+    ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Ask, Bytes, Content, ContentSource, Digest,
+    DirectoryCreate, DirectoryList, DirectoryRemove, FileAttributes, FileDelete, FileDigest,
+    FileInformation, FileProbe, FileRead, FileRename, FileRights, FileSecurity, FileVersion,
+    FileWriteNew, LockRelease, LockTake, Look, Operation, Rights, Space, TreeRemove, VolumeSpace,
 };
 
 use crate::{
@@ -39,13 +39,13 @@ fn create_for(path: &str, rights: Rights) -> Operation {
 }
 
 pub(crate) fn write(path: &str, text: &str) -> Operation {
-    let source = Source::Inline {
+    let source = ContentSource::Inline {
         bytes: Bytes(text.into()),
     };
     write_from(path, source, Rights::Inherited)
 }
 
-fn write_from(path: &str, source: Source, rights: Rights) -> Operation {
+fn write_from(path: &str, source: ContentSource, rights: Rights) -> Operation {
     FileWriteNew {
         path: path.into(),
         source,
@@ -316,7 +316,7 @@ fn content_rows(add: Add<'_>) {
         });
     }
     add(&|at| {
-        let source = Source::Staged {
+        let source = ContentSource::Staged {
             path: at("part"),
             gzip: false,
         };
@@ -332,10 +332,10 @@ fn content_rows(add: Add<'_>) {
         .liar(Ok(Answer::FileWriteNew(digest())))
     });
     add(&|at| {
-        let packed = Source::Inline {
+        let packed = ContentSource::Inline {
             bytes: Bytes(PACKED.into()),
         };
-        let source = Source::Staged {
+        let source = ContentSource::Staged {
             path: at("part.gz"),
             gzip: true,
         };
@@ -350,7 +350,7 @@ fn content_rows(add: Add<'_>) {
         .liar(Ok(Answer::FileWriteNew(digest())))
     });
     add(&|at| {
-        let source = Source::Staged {
+        let source = ContentSource::Staged {
             path: at("part.gz"),
             gzip: true,
         };
@@ -364,7 +364,7 @@ fn content_rows(add: Add<'_>) {
         .liar(Ok(Answer::FileWriteNew(digest())))
     });
     add(&|at| {
-        let source = Source::Staged {
+        let source = ContentSource::Staged {
             path: at("part"),
             gzip: false,
         };
@@ -890,7 +890,7 @@ fn rights_rows(add: Add<'_>) {
         .not_on_wine(MODE_BITS)
     });
     add(&|at| {
-        let source = Source::Inline {
+        let source = ContentSource::Inline {
             bytes: Bytes(b"secret".into()),
         };
         Row::new(
@@ -903,7 +903,7 @@ fn rights_rows(add: Add<'_>) {
         .not_on_wine(MODE_BITS)
     });
     add(&|at| {
-        let source = Source::Inline {
+        let source = ContentSource::Inline {
             bytes: Bytes(b"secret".into()),
         };
         Row::new(
@@ -930,7 +930,7 @@ fn rights_rows(add: Add<'_>) {
                 create_for(&at("d"), Rights::Users),
                 write_from(
                     &at("a"),
-                    Source::Inline {
+                    ContentSource::Inline {
                         bytes: Bytes(b"secret".into()),
                     },
                     Rights::Private,

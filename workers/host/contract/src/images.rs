@@ -1,8 +1,8 @@
 //! Rows about containerd's images, where no containerd runs: the pipe, and archives on the disk.
 
 use dormer_host::ops::{
-    Answer, Ask, Bytes, FileWriteNew, ImageArchiveRead, ImageImport, ImageRead, Operation, Rights,
-    Source,
+    Answer, Ask, Bytes, ContentSource, FileWriteNew, ImageArchiveRead, ImageImport, ImageRead,
+    Operation, Rights,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let write = |name: &str, bytes: Vec<u8>| {
         FileWriteNew {
             path: path(name),
-            source: Source::Inline {
+            source: ContentSource::Inline {
                 bytes: Bytes(bytes),
             },
             rights: Rights::Inherited,

@@ -7,7 +7,7 @@ use std::{
 
 use dormer_host::{
     arguments,
-    ops::{Host, Operation, Outcome, Request, WinError},
+    ops::{Host, Operation, OperationRequest, Outcome, WinError},
     run as run_core,
 };
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl<H: Host> Recorder<H> {
 }
 
 impl<H: Host> Host for Recorder<H> {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         let operation = Box::new(request.operation.clone());
         let outcome = self.host.perform(request).await;
         self.lines.push(RecordedLine::Performed {
@@ -202,7 +202,7 @@ fn key(operation: &Operation) -> String {
 }
 
 impl Host for Replay {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         let recorded = self.answers.get_mut(&key(&request.operation));
         let next = recorded.and_then(|left| match left.len() {
             0 | 1 => left.front().cloned(),

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use dormer_host::ops::{Answer, Ask, Host, Operation, Outcome, Pause, Request, Step, WinError};
+use dormer_host::ops::{
+    Answer, Ask, Host, Operation, OperationRequest, Outcome, Pause, Step, WinError,
+};
 
 /// Expected result of an operation.
 pub enum Wanted {
@@ -320,7 +322,7 @@ pub(crate) async fn perform(host: &mut impl Host, operation: &Operation) -> Outc
         since_ms: 0,
         limit_ms: operation.limit_ms(),
     };
-    let request = Request {
+    let request = OperationRequest {
         step,
         operation: operation.clone(),
     };

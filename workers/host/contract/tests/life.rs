@@ -18,8 +18,8 @@ use dormer_host::{
     arguments::{Call, Mode, parse},
     block_on,
     ops::{
-        Answer as Answered, Ask, Host, Operation, Outcome, Pause, Request, Security, ServiceCreate,
-        ServiceSettings, ServiceStart, ServiceState, ServiceStatusRead, Start, Step,
+        Answer as Answered, Ask, Host, Operation, OperationRequest, Outcome, Pause, Security,
+        ServiceCreate, ServiceSettings, ServiceStart, ServiceState, ServiceStatusRead, Start, Step,
     },
     paths::{BIN, program_path},
     run,
@@ -336,7 +336,7 @@ impl Computer for SimulatedHost {
 
     fn ask(&mut self, operation: Operation) -> Outcome {
         let step = Step::default();
-        block_on(self.perform(Request { step, operation }))
+        block_on(self.perform(OperationRequest { step, operation }))
     }
 
     fn below(&mut self, folder: &str) -> Vec<(String, Option<Vec<u8>>)> {
@@ -358,7 +358,7 @@ struct Prefix {
 struct AsWindows<'a>(&'a mut Performer);
 
 impl Host for AsWindows<'_> {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         let outcome = self.0.perform(request).await?;
         Ok(match outcome {
             Answered::FileSecurity(security) => Answered::FileSecurity(as_windows(security)),
@@ -453,7 +453,7 @@ impl Computer for Prefix {
 
     fn ask(&mut self, operation: Operation) -> Outcome {
         let step = Step::default();
-        block_on(self.performer.perform(Request { step, operation }))
+        block_on(self.performer.perform(OperationRequest { step, operation }))
     }
 
     fn below(&mut self, folder: &str) -> Vec<(String, Option<Vec<u8>>)> {

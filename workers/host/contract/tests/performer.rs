@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
-use dormer_host::ops::{Host, Outcome, Request, WinError};
+use dormer_host::ops::{Host, OperationRequest, Outcome, WinError};
 use dormer_testkit::Wine;
 
 /// The program, running.
@@ -37,7 +37,7 @@ impl Performer {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Outcome {
+    fn ask(&mut self, request: &OperationRequest) -> Outcome {
         self.performed.insert(request.operation.name());
         let mut line = serde_json::to_vec(request).expect("a request is JSON");
         line.push(b'\n');
@@ -55,7 +55,7 @@ impl Performer {
 }
 
 impl Host for Performer {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         self.ask(&request)
     }
 }

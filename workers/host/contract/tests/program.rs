@@ -8,7 +8,7 @@ use std::{
 };
 
 use dormer_contract::rows;
-use dormer_host::ops::{Ask, Pause, Request, Step};
+use dormer_host::ops::{Ask, OperationRequest, Pause, Step};
 use dormer_profile::{answer::FailureCode, frame, sha256_hex};
 use dormer_testkit::{Wine, host_program, long, started, test_dir};
 
@@ -118,7 +118,7 @@ fn an_operation_past_its_limit_is_answered_and_ends_the_whole_program() {
     let mut running = running.spawn().expect("Wine can be started");
     let mut requests = running.stdin.take().expect("a pipe");
     let doing = "kubelet_stops".to_owned();
-    let request = Request {
+    let request = OperationRequest {
         step: Step {
             doing,
             limit_ms: 1_000,

@@ -11,8 +11,8 @@ use dormer_host::{
     block_on,
     ops::{
         Ask, DirectoryList, DomainRead, FileInformation, FileRename, Host as _, HostNameSet,
-        InterfaceList, Operation, Outcome, ProcessList, RegistryWrite, Request, ServiceCreate,
-        ServiceList, ServiceSettings, Step, Value, WinError,
+        InterfaceList, Operation, OperationRequest, Outcome, ProcessList, RegistryWrite,
+        ServiceCreate, ServiceList, ServiceSettings, Step, Value, WinError,
     },
 };
 use dormer_host_sim::SimulatedHost;
@@ -139,7 +139,7 @@ fn harmless_rows_are_cleared_away() {
     let mut recorder = Recorder::new(SimulatedHost::new(), "", &scope);
     let ask = |host: &mut SimulatedHost, operation: Operation| {
         let step = Step::default();
-        block_on(host.perform(Request { step, operation }))
+        block_on(host.perform(OperationRequest { step, operation }))
     };
     let seen = |host: &mut SimulatedHost| {
         let path = r"C:".to_owned() + r"\";
@@ -296,7 +296,7 @@ fn probe_of(host: SimulatedHost) -> Vec<RecordedLine> {
         ProcessList {}.operation(),
     ] {
         let step = Step::default();
-        let asked = block_on(recorder.perform(Request { step, operation }));
+        let asked = block_on(recorder.perform(OperationRequest { step, operation }));
         assert!(asked.is_ok(), "{asked:?}");
     }
     let called = recorder.call(words(Asked::Probe, None), None);

@@ -10,8 +10,8 @@ use dormer_host::{
     arguments::{Announced, Call, Mode, command_line},
     block_on,
     ops::{
-        Answer as Answered, Ask, Host as _, LockTake, Operation, Outcome, Request, ServiceState,
-        ServiceStatusRead, Step,
+        Answer as Answered, Ask, Host as _, LockTake, Operation, OperationRequest, Outcome,
+        ServiceState, ServiceStatusRead, Step,
     },
     paths::program_path,
 };
@@ -120,7 +120,7 @@ impl Shipped {
     fn ask(&self, operation: Operation) -> Outcome {
         let step = Step::default();
         let mut performer = Performer::start(&self.wine, PERFORM);
-        block_on(performer.perform(Request { step, operation }))
+        block_on(performer.perform(OperationRequest { step, operation }))
     }
 
     fn state(&self, service: &str) -> Option<ServiceState> {
@@ -255,7 +255,7 @@ fn the_shipped_program_refuses_what_is_old_cut_or_damaged_and_a_second_call() {
     let operation = LockTake { path }.operation();
     let step = Step::default();
     let mut holder = Performer::start(&host.wine, PERFORM);
-    let held = block_on(holder.perform(Request { step, operation }));
+    let held = block_on(holder.perform(OperationRequest { step, operation }));
     assert!(held.is_ok(), "{held:?}");
     let second = host.run(Asked::Apply, 6, Some(&only_upload));
     refused(second, FailureCode::HostBusy);

@@ -8,8 +8,8 @@ use dormer_host::{
     ops::{
         Ask, DefenderAdd, DefenderRemove, DynamicPortsRead, Exclusions, FeatureEnable, FeatureRead,
         FirewallAdd, FirewallChange, FirewallPolicyRead, FirewallRead, FirewallRule, Host,
-        Operation, RebootAsk, Request, Restarts, Route, RouteAdd, RouteRemove, ServiceFailure,
-        Step,
+        Operation, OperationRequest, RebootAsk, Restarts, Route, RouteAdd, RouteRemove,
+        ServiceFailure, Step,
     },
 };
 use dormer_testkit::{Wine, host_program, started};
@@ -126,7 +126,7 @@ fn wine_answers_as_the_contract_says() {
         failed.extend(block_on(run_liar(row, &mut host)).err());
     }
     for (operation, wanted) in lacking() {
-        let request = Request {
+        let request = OperationRequest {
             step: Step::default(),
             operation: operation.clone(),
         };

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use dormer_host::ops::{Host, Outcome, Request};
+use dormer_host::ops::{Host, OperationRequest, Outcome};
 
 /// On which side of the operation the cut is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl<'a, H> Cut<'a, H> {
 }
 
 impl<H: Host> Host for Cut<'_, H> {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         if !request.operation.changes() {
             return self.host.perform(request).await;
         }

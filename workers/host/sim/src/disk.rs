@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use dormer_host::{
     content,
     ops::{
-        ATTRIBUTE_READ_ONLY, ATTRIBUTE_REPARSE, Ace, Bytes, Content, Digest, Entry, Look, Rights,
-        Security, Source, TAG_NAME_SURROGATE, WinError,
+        ATTRIBUTE_READ_ONLY, ATTRIBUTE_REPARSE, Ace, Bytes, Content, ContentSource, Digest,
+        DirectoryEntry, Look, Rights, Security, TAG_NAME_SURROGATE, WinError,
     },
 };
 
@@ -31,7 +31,7 @@ struct FileHolder {
 
 /// A file or a folder.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub(crate) struct DiskNode {
     shown: String,
     folder: bool,
     content: Arc<Vec<u8>>,
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 /// The disk of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, DiskNode>,
     pub(crate) free: u64,
     pub(crate) total: u64,
     /// Running programs, by path in lower case: Windows maps them, and refuses to delete or replace them.
@@ -155,8 +155,14 @@ impl Disk {
         self.nodes.insert(lower(path), node);
     }
 
-    fn node(&self, path: &str, folder: bool, content: Arc<Vec<u8>>, security: Security) -> Node {
-        Node {
+    fn node(
+        &self,
+        path: &str,
+        folder: bool,
+        content: Arc<Vec<u8>>,
+        security: Security,
+    ) -> DiskNode {
+        DiskNode {
             shown: path.trim_end_matches('\\').to_owned(),
             folder,
             content,
@@ -194,7 +200,7 @@ impl Disk {
         }
     }
 
-    fn find(&self, path: &str) -> Result<&Node> {
+    fn find(&self, path: &str) -> Result<&DiskNode> {
         let key = lower(path);
         match self.nodes.get(&key) {
             Some(node) => Ok(node),
@@ -298,7 +304,7 @@ impl Disk {
     pub(crate) fn write_new(
         &mut self,
         path: &str,
-        source: &Source,
+        source: &ContentSource,
         rights: Rights,
     ) -> Result<Digest> {
         let key = lower(path);
@@ -307,8 +313,8 @@ impl Disk {
             return refused(80);
         }
         let (bytes, gzip) = match source {
-            Source::Inline { bytes } => (Arc::new(bytes.0.clone()), false),
-            Source::Staged { path, gzip } => (Arc::clone(self.bytes(path)?), *gzip),
+            ContentSource::Inline { bytes } => (Arc::new(bytes.0.clone()), false),
+            ContentSource::Staged { path, gzip } => (Arc::clone(self.bytes(path)?), *gzip),
         };
         let mut written = Vec::new();
         let digest = content::copy(&bytes[..], gzip, &mut written);
@@ -393,7 +399,7 @@ impl Disk {
         }
         self.nodes.insert(
             to_key,
-            Node {
+            DiskNode {
                 shown: to.trim_end_matches('\\').to_owned(),
                 ..source
             },
@@ -453,7 +459,7 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn list(&self, path: &str) -> Result<Vec<Entry>> {
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<DirectoryEntry>> {
         let node = self.find(path)?;
         if !node.folder {
             return refused(267);
@@ -473,7 +479,7 @@ impl Disk {
                     .next()
                     .unwrap_or_default()
                     .to_owned();
-                Some(Entry {
+                Some(DirectoryEntry {
                     name,
                     stat: stat_of(node),
                 })
@@ -568,11 +574,11 @@ impl Disk {
     }
 }
 
-fn is_link(node: &Node) -> bool {
+fn is_link(node: &DiskNode) -> bool {
     node.attributes & ATTRIBUTE_REPARSE != 0 && node.tag & TAG_NAME_SURROGATE != 0
 }
 
-fn stat_of(node: &Node) -> Look {
+fn stat_of(node: &DiskNode) -> Look {
     Look {
         folder: node.folder,
         size: node.content.len() as u64,

@@ -1,8 +1,8 @@
 //! Each operation on the simulated host.
 
 use dormer_host::ops::{
-    Answer, Boot, Bytes, Clock, DismState, Domain, Host, Operation, Outcome, RegistryNames,
-    Request, Rights, Root, Source, Space, System, Value, WinError,
+    Answer, Boot, Bytes, Clock, ContentSource, DismState, Domain, Host, Operation,
+    OperationRequest, Outcome, RegistryNames, Rights, Root, Space, System, Value, WinError,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Host for SimulatedHost {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         self.pass(1);
         self.log.push(request.operation.name());
         let name = request.operation.name();
@@ -327,7 +327,7 @@ impl SimulatedHost {
         if self.disk.stat(path).is_err() {
             let bytes = Bytes::default();
             self.disk
-                .write_new(path, &Source::Inline { bytes }, Rights::Inherited)?;
+                .write_new(path, &ContentSource::Inline { bytes }, Rights::Inherited)?;
         }
         let path = key;
         if !self.locks.contains(&path) {

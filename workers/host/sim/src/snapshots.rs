@@ -1,7 +1,7 @@
 //! Copies of a host before and after each changing operation: one run shows every point at which it could have been
 //! cut.
 
-use dormer_host::ops::{Host, Operation, Outcome, Request};
+use dormer_host::ops::{Host, Operation, OperationRequest, Outcome};
 
 use crate::{SimulatedHost, When};
 
@@ -52,7 +52,7 @@ impl<'a> Snapshots<'a> {
 }
 
 impl Host for Snapshots<'_> {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         let name = request.operation.name();
         if !request.operation.changes() {
             // A read does not change the host; services may start during a pause.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{ItemVerdict, Kind, Step, hns};
 use crate::{
     files::{delete, put, stat},
-    ops::{Bytes, Host, Rights, Source},
+    ops::{Bytes, ContentSource, Host, Rights},
     paths::{same, within},
     problem::{Problem, Result},
     progress::Run,
@@ -199,7 +199,7 @@ async fn reserve<H: Host>(
         sha256: dormer_profile::sha256_hex(text.as_bytes()),
     })
     .await?;
-    let source = Source::Inline {
+    let source = ContentSource::Inline {
         bytes: Bytes(text.into_bytes()),
     };
     put(&mut run.host, &path, source, Rights::Users, None).await

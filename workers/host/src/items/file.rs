@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     files::{put, stat},
-    ops::{Bytes, FileDelete, FileDigest, Host, Rights, Source},
+    ops::{Bytes, ContentSource, FileDelete, FileDigest, Host, Rights},
     paths::STAGING,
     problem::{Doing as _, Problem, Result},
     progress::Run,
@@ -90,7 +90,7 @@ impl Kind for File {
                         format!("{}: {error}", self.path),
                     )
                 })?;
-                Source::Inline {
+                ContentSource::Inline {
                     bytes: Bytes(bytes),
                 }
             }
@@ -98,7 +98,7 @@ impl Kind for File {
                 let Some(Staged { path, gzip }) = &found.staged else {
                     return Ok(Step::Missing(self.path.clone()));
                 };
-                Source::Staged {
+                ContentSource::Staged {
                     path: path.clone(),
                     gzip: *gzip,
                 }

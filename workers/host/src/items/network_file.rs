@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     files::put,
-    ops::{Bytes, Host, Rights, Source},
+    ops::{Bytes, ContentSource, Host, Rights},
     problem::{Problem, Result},
     progress::Run,
     rights::file_is_private,
@@ -60,7 +60,7 @@ impl Kind for NetworkFile {
         } else {
             Rights::Users
         };
-        let source = Source::Inline {
+        let source = ContentSource::Inline {
             bytes: Bytes(content.into_bytes()),
         };
         put(&mut run.host, &self.path, source, rights, None).await?;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     files::{delete, passes, remove_tree, stat},
-    ops::{DirectoryList, Entry, FileRename, Host},
+    ops::{DirectoryEntry, DirectoryList, FileRename, Host},
     paths::{same, within},
     problem::{Doing as _, Result},
     progress::Run,
@@ -23,7 +23,7 @@ use crate::{
 const GOING: &str = ".dormer-old";
 
 /// The folders in a folder; none if it is not there.
-async fn folders_in<H: Host>(run: &mut Run<H>, under: &str) -> Result<Vec<Entry>> {
+async fn folders_in<H: Host>(run: &mut Run<H>, under: &str) -> Result<Vec<DirectoryEntry>> {
     match run.host.ask(DirectoryList { path: under.into() }).await {
         Ok(mut entries) => {
             entries.retain(|entry| entry.stat.folder && !entry.stat.is_link());
@@ -178,7 +178,7 @@ pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Res
         }
     };
     let path = |name: &str| format!(r"{}\{name}", item.under);
-    let mut files: Vec<Entry> = listed
+    let mut files: Vec<DirectoryEntry> = listed
         .into_iter()
         .filter(|entry| {
             let name = entry.name.to_ascii_lowercase();
@@ -194,7 +194,8 @@ pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Res
         .collect();
     // The newest first; of one moment the greater name, which carries a time.
     files.sort_by(|one, other| {
-        let key = |entry: &Entry| (entry.stat.modified_ms, entry.name.to_ascii_lowercase());
+        let key =
+            |entry: &DirectoryEntry| (entry.stat.modified_ms, entry.name.to_ascii_lowercase());
         key(other).cmp(&key(one))
     });
     let current = match &item.current {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, CONTENT_MS, Digest, QUICK_MS, Rights, Source, ask};
+use super::{Bytes, CONTENT_MS, ContentSource, Digest, QUICK_MS, Rights, ask};
 
 ask! {
     /// What is at a path: `FindFirstFileExW`, or `CreateFileW` with `FILE_FLAG_OPEN_REPARSE_POINT` and
@@ -64,7 +64,7 @@ ask! {
     /// gzip file), 2 (the staged file is not there: `text` begins with its path).
     FileWriteNew, "file_write_new", changes, |_| CONTENT_MS, {
         path: String,
-        source: Source,
+        source: ContentSource,
         rights: Rights,
     } -> Digest;
 
@@ -132,7 +132,7 @@ ask! {
     DirectoryList, "directory_list", reads, |_| QUICK_MS, {
         /// Full path on the host.
         path: String,
-    } -> Vec<Entry>;
+    } -> Vec<DirectoryEntry>;
 
     /// `RemoveDirectoryW`: an empty folder, or a link to one.
     ///
@@ -206,7 +206,7 @@ impl Stat {
 
 /// One name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Name within the folder, without a path.
     pub name: String,
     /// Kind of object.

@@ -228,7 +228,7 @@ pub struct Step {
 
 /// An operation with its context, for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct OperationRequest {
     /// Activity that it belongs to.
     pub step: Step,
     #[serde(flatten)]
@@ -246,11 +246,11 @@ pub type Outcome = Result<Answer, WinError>;
 /// operation ([`LockTake`], [`ProcessHold`]) belong to the host value and end with it.
 pub trait Host: Send {
     /// Performs one operation.
-    fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send;
+    fn perform(&mut self, request: OperationRequest) -> impl Future<Output = Outcome> + Send;
 }
 
 impl<H: Host> Host for &mut H {
-    fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
+    fn perform(&mut self, request: OperationRequest) -> impl Future<Output = Outcome> + Send {
         (**self).perform(request)
     }
 }
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_request_and_its_answer_survive_a_recording() {
-        let request = Request {
+        let request = OperationRequest {
             step: Step {
                 item: "service:kubelet".into(),
                 doing: "service_stop".into(),
@@ -341,7 +341,7 @@ mod tests {
                 + r#""operation":"service_stop","name":"kubelet"}"#
         );
         assert_eq!(
-            serde_json::from_str::<Request>(&text).expect("read"),
+            serde_json::from_str::<OperationRequest>(&text).expect("read"),
             request
         );
         let answers = [

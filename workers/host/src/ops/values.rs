@@ -35,7 +35,7 @@ pub struct Digest {
 /// Where the content of a new file comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
-pub enum Source {
+pub enum ContentSource {
     /// Here it is.
     Inline {
         /// The content.

@@ -3,7 +3,7 @@
 use super::Inputs;
 use crate::{
     document::Section,
-    profile::{Content, FileSpec, Part, Profile, When},
+    profile::{Content, FileSpec, Profile, TextPart, When},
     variables::{Piece, TAINTS, Variables, known, log_setting, of_variable, pieces},
 };
 use serde_json::{Value, json};
@@ -71,8 +71,10 @@ impl<'a> Values<'a> {
             Content::Parts(parts) => parts
                 .iter()
                 .filter_map(|part| match part {
-                    Part::Always(text) => Some(text.as_str()),
-                    Part::Maybe(maybe) => self.holds(&maybe.when).then_some(maybe.text.as_str()),
+                    TextPart::Always(text) => Some(text.as_str()),
+                    TextPart::Maybe(maybe) => {
+                        self.holds(&maybe.when).then_some(maybe.text.as_str())
+                    }
                 })
                 .collect(),
         }

@@ -41,7 +41,7 @@ fn leaving() -> Value {
 }
 
 /// Actions and findings in short; statuses only by what they say of acceptance and Node.
-fn shown(plan: &Plan) -> Vec<String> {
+fn shown(plan: &HostPlan) -> Vec<String> {
     let mut lines = Vec::new();
     for action in &plan.actions {
         lines.push(match action {
@@ -298,7 +298,7 @@ fn what_stands_is_not_written_again() {
     objects.get_mut("uid-a").expect("it is there").status = status.clone();
     assert_eq!(
         plan(&objects, None, &resolved, &view, "windows"),
-        Plan::default()
+        HostPlan::default()
     );
 }
 

@@ -88,7 +88,7 @@ impl ObservedMachine {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Address {
+struct MachineAddress {
     r#type: String,
     address: String,
 }
@@ -113,7 +113,7 @@ struct MachineSpec {
 #[serde(default, rename_all = "camelCase")]
 struct MachineStatus {
     phase: Option<String>,
-    addresses: Option<Vec<Address>>,
+    addresses: Option<Vec<MachineAddress>>,
     node_ref: Option<NodeRefBody>,
     /// Cluster API's v1beta1 calls it `failureReason`.
     #[serde(alias = "failureReason")]
@@ -298,11 +298,11 @@ struct Addresses {
     reached_by: Vec<String>,
 }
 
-fn addresses(listed: Vec<Address>) -> Result<Addresses, UnreadableObject> {
+fn addresses(listed: Vec<MachineAddress>) -> Result<Addresses, UnreadableObject> {
     let mut addresses = Vec::new();
     let mut names = Vec::new();
     let mut reached_by = Vec::new();
-    for Address { r#type, address } in listed {
+    for MachineAddress { r#type, address } in listed {
         let Some(address) = short("status.addresses", Some(address))? else {
             continue;
         };

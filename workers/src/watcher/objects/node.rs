@@ -29,7 +29,7 @@ struct Condition {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Address {
+struct NodeAddress {
     r#type: String,
     address: String,
 }
@@ -53,7 +53,7 @@ struct NodeInfo {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct NodeStatus {
-    addresses: Option<Vec<Address>>,
+    addresses: Option<Vec<NodeAddress>>,
     conditions: Option<Vec<Condition>>,
     node_info: Option<NodeInfo>,
 }

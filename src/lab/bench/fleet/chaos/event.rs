@@ -7,7 +7,7 @@ use dormer_proto::{
 };
 
 /// One thing that is to happen.
-pub(super) enum Event {
+pub(super) enum WorldEvent {
     /// A message reaches its run.
     Message(Box<Message>),
     /// An alarm is due, unless it was replaced.

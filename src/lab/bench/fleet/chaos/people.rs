@@ -2,7 +2,7 @@
 //! nodes than it is allowed.
 
 use super::{
-    event::{Event, Undo},
+    event::{Undo, WorldEvent},
     world::{HOUR, MINUTE, SECOND, World},
 };
 use dormer_proto::{
@@ -78,7 +78,7 @@ impl World {
         let fleet = self.machines.len().max(1) as u64;
         let every = EVERY * 20 / fleet.max(20);
         let next = self.chance.between(every / 4, every * 7 / 4);
-        self.later(next, Event::Chaos);
+        self.later(next, WorldEvent::Chaos);
         let total = MIX.iter().map(|(share, _)| share).sum();
         let mut drawn = self.chance.below(total);
         for (share, kind) in MIX {
@@ -95,7 +95,7 @@ impl World {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(MINUTE, 2 * HOUR);
                     self.change_node(&node, |node| node.cordoned = true);
-                    self.later(lasts, Event::Undo(Undo::Cordon(node)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Cordon(node)));
                 }
             }
             IncidentKind::Uncordon => {
@@ -107,7 +107,7 @@ impl World {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(30 * SECOND, 20 * MINUTE);
                     self.cut(&node, true);
-                    self.later(lasts, Event::Undo(Undo::Cut(node)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Cut(node)));
                 }
             }
             IncidentKind::Flap => self.flap(),
@@ -115,7 +115,7 @@ impl World {
             IncidentKind::Prune => {
                 if !std::mem::replace(&mut self.pruned, true) {
                     let lasts = self.chance.between(MINUTE, 30 * MINUTE);
-                    self.later(lasts, Event::Undo(Undo::Prune));
+                    self.later(lasts, WorldEvent::Undo(Undo::Prune));
                     self.pool_changed();
                 }
             }
@@ -123,7 +123,7 @@ impl World {
                 if let Some(uid) = self.a_machine() {
                     let lasts = self.chance.between(5 * MINUTE, HOUR);
                     self.ignore(&uid, true);
-                    self.later(lasts, Event::Undo(Undo::Ignore(uid)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Ignore(uid)));
                 }
             }
             IncidentKind::DeleteMachine => {
@@ -137,27 +137,27 @@ impl World {
                 if let Some(node) = self.a_node() {
                     let lasts = self.chance.between(5 * MINUTE, 30 * MINUTE);
                     self.change_node(&node, |node| node.other_case = true);
-                    self.later(lasts, Event::Undo(Undo::Rename(node)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Rename(node)));
                 }
             }
             IncidentKind::Unseen => {
                 for node in self.some_nodes() {
                     let lasts = self.chance.between(MINUTE, 20 * MINUTE);
                     self.change_node(&node, |node| node.unseen = true);
-                    self.later(lasts, Event::Undo(Undo::Unseen(node)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Unseen(node)));
                 }
             }
             IncidentKind::Pause => {
                 let lasts = self.chance.between(MINUTE, HOUR);
                 self.ask_rollout(rollout::Signal::Pause);
-                self.later(lasts, Event::Undo(Undo::Pause));
+                self.later(lasts, WorldEvent::Undo(Undo::Pause));
             }
             IncidentKind::Hold => {
                 let run = self.a_machine().and_then(|uid| machine_run(&uid).ok());
                 if let Some(run) = run {
                     let lasts = self.chance.between(MINUTE, HOUR);
                     self.ask(run.clone(), machine::Signal::Hold);
-                    self.later(lasts, Event::Undo(Undo::Hold(run)));
+                    self.later(lasts, WorldEvent::Undo(Undo::Hold(run)));
                 }
             }
             IncidentKind::Recreate => {
@@ -174,8 +174,8 @@ impl World {
         if let Some(node) = self.a_node() {
             for n in 0..3 {
                 let at = n * 120 * SECOND;
-                self.later(at, Event::Undo(Undo::Flap(node.clone())));
-                self.later(at + 70 * SECOND, Event::Undo(Undo::Cut(node.clone())));
+                self.later(at, WorldEvent::Undo(Undo::Flap(node.clone())));
+                self.later(at + 70 * SECOND, WorldEvent::Undo(Undo::Cut(node.clone())));
             }
         }
     }
@@ -187,7 +187,7 @@ impl World {
             let after = self.chance.between(10 * MINUTE, 40 * MINUTE);
             self.delete_node(&node);
             if let Some(machine) = machine {
-                self.later(after, Event::Undo(Undo::Restart(machine)));
+                self.later(after, WorldEvent::Undo(Undo::Restart(machine)));
             }
         }
     }
@@ -202,7 +202,7 @@ impl World {
                 self.pool_changed();
             }
             Undo::Ignore(uid) => self.ignore(&uid, false),
-            Undo::Restart(uid) => self.later(MINUTE, Event::Kubelet(uid)),
+            Undo::Restart(uid) => self.later(MINUTE, WorldEvent::Kubelet(uid)),
             Undo::Rename(node) => self.change_node(&node, |node| node.other_case = false),
             Undo::Unseen(node) => self.change_node(&node, |node| node.unseen = false),
             Undo::Pause => self.ask_rollout(rollout::Signal::Resume),
@@ -214,7 +214,7 @@ impl World {
     /// A newer payload is installed, and the next one some hours later.
     pub(super) fn install(&mut self) {
         let next = self.chance.between(3 * HOUR, 8 * HOUR);
-        self.later(next, Event::Payload);
+        self.later(next, WorldEvent::Payload);
         self.payloads += 1;
         let n = self.payloads;
         let desired = Desired {
@@ -227,7 +227,7 @@ impl World {
 
     /// An operator retries failed machines.
     pub(super) fn attend(&mut self) {
-        self.later(30 * MINUTE, Event::Attend);
+        self.later(30 * MINUTE, WorldEvent::Attend);
         let failed = |state: &State| match state {
             State::Machine(machine) => machine.view().phase == MachinePhase::Failed,
             State::Rollout(_) | State::None => false,
@@ -253,7 +253,7 @@ impl World {
         machine.host.dead = true;
         let name = machine.name.clone();
         self.kubelet_changed(&name);
-        self.later(given_up, Event::Undo(Undo::GiveUp(uid)));
+        self.later(given_up, WorldEvent::Undo(Undo::GiveUp(uid)));
     }
 
     fn scale(&mut self) {
@@ -337,6 +337,6 @@ impl World {
             incarnation: None,
             body: Inbound::Requested(request),
         };
-        self.later(20, Event::Message(Box::new(message)));
+        self.later(20, WorldEvent::Message(Box::new(message)));
     }
 }

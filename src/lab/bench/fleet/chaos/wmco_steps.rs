@@ -2,7 +2,7 @@
 //! Machine now and then; `tests/fleet/src/wmco/rules.rs` has WMCO's own sources. While it runs, dormer does nothing to a host.
 
 use super::{
-    event::{Event, Undo, WmcoStep},
+    event::{Undo, WmcoStep, WorldEvent},
     world::{HOUR, MINUTE, SECOND, World},
 };
 use dormer_proto::{machine::Task, work::Order};
@@ -23,14 +23,14 @@ impl World {
                 self.wmco.came += 1;
                 let lasts = self.chance.between(20 * MINUTE, 2 * HOUR);
                 let first = self.chance.between(SECOND, 2 * MINUTE);
-                self.later(lasts, Event::Wmco(WmcoStep::Goes));
-                self.later(first, Event::Wmco(WmcoStep::Works));
+                self.later(lasts, WorldEvent::Wmco(WmcoStep::Goes));
+                self.later(first, WorldEvent::Wmco(WmcoStep::Works));
                 self.pool_changed();
             }
             WmcoStep::Goes => {
                 self.wmco.since = None;
                 let next = self.chance.between(4 * HOUR, 12 * HOUR);
-                self.later(next, Event::Wmco(WmcoStep::Comes));
+                self.later(next, WorldEvent::Wmco(WmcoStep::Comes));
                 self.pool_changed();
             }
             WmcoStep::Works if self.wmco.since.is_some() => self.wmco_works(),
@@ -53,7 +53,7 @@ impl World {
             CONFIGURE
         };
         let pause = self.chance.between(5 * SECOND, 5 * MINUTE);
-        self.later(takes + pause, Event::Wmco(WmcoStep::Works));
+        self.later(takes + pause, WorldEvent::Wmco(WmcoStep::Works));
     }
 
     /// Cordons a Node, restarts the services of its host, and uncordons it, also if another client had cordoned it. One that is stopped
@@ -70,10 +70,10 @@ impl World {
         let stopped = !machine.host.kubelet;
         self.change_node(node, |node| node.cordoned = true);
         self.cut(node, true);
-        self.later(2 * MINUTE, Event::Undo(Undo::Cut(node.to_owned())));
-        self.later(CONFIGURE, Event::Undo(Undo::Cordon(node.to_owned())));
+        self.later(2 * MINUTE, WorldEvent::Undo(Undo::Cut(node.to_owned())));
+        self.later(CONFIGURE, WorldEvent::Undo(Undo::Cordon(node.to_owned())));
         if stopped {
-            self.later(2 * MINUTE, Event::Kubelet(uid));
+            self.later(2 * MINUTE, WorldEvent::Kubelet(uid));
         }
     }
 

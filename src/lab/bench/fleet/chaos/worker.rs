@@ -3,8 +3,8 @@
 
 use super::{
     engine::OURS,
-    event::Event,
-    world::{MINUTE, Machine, Node, SECOND, World},
+    event::WorldEvent,
+    world::{MINUTE, Node, SECOND, World, WorldMachine},
 };
 use dormer_fleet::world::Happened;
 use dormer_proto::{
@@ -48,9 +48,9 @@ impl World {
         let takes = self.chance.between(low, high);
         if self.chance.percent(TWICE) {
             let sleeps = self.chance.between(SECOND, 20 * MINUTE);
-            self.later(takes + sleeps, Event::Perform(order.clone()));
+            self.later(takes + sleeps, WorldEvent::Perform(order.clone()));
         }
-        self.later(takes, Event::Perform(order));
+        self.later(takes, WorldEvent::Perform(order));
     }
 
     /// A worker does it now, and reports.
@@ -79,7 +79,7 @@ impl World {
             incarnation: Some(OURS),
             body: Inbound::Reported(report),
         };
-        self.later(20, Event::Message(Box::new(message)));
+        self.later(20, WorldEvent::Message(Box::new(message)));
     }
 
     fn work(&mut self, order: &Order) -> Done {
@@ -160,7 +160,7 @@ impl World {
 
     // === the host, over SSH ===
 
-    fn host(&mut self, uid: &str) -> Result<&mut Machine, Failure> {
+    fn host(&mut self, uid: &str) -> Result<&mut WorldMachine, Failure> {
         let now = self.now;
         let machine = self.machines.get_mut(uid);
         machine
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// A writer that an earlier order sent is refused by the host itself.
-    fn enter_host(&mut self, uid: &str, fence: HostFence) -> Result<&mut Machine, Failure> {
+    fn enter_host(&mut self, uid: &str, fence: HostFence) -> Result<&mut WorldMachine, Failure> {
         let machine = self.host(uid)?;
         if fence < machine.host.fence {
             let why = "a later order has written there";
@@ -243,7 +243,7 @@ impl World {
         let starts_kubelet = section == Section::Host && !machine.host.kubelet;
         machine.host.installed = Some(desired.version.clone());
         if starts_kubelet {
-            self.later(starts, Event::Kubelet(uid.to_owned()));
+            self.later(starts, WorldEvent::Kubelet(uid.to_owned()));
         }
         Ok(Outcome::Converged {
             section,
@@ -452,7 +452,7 @@ impl World {
     }
 
     fn delete(&mut self, uid: &str, token: LeaseToken) -> Outcome {
-        let deleted = |machine: &Machine| machine.deleted.is_some();
+        let deleted = |machine: &WorldMachine| machine.deleted.is_some();
         if self.machines.get(uid).is_none_or(deleted) {
             return Outcome::MachineDeleted;
         }
@@ -469,7 +469,7 @@ fn refused(why: FenceRefusal, said: &str) -> Outcome {
     Outcome::FenceRefused { why, said }
 }
 
-impl Machine {
+impl WorldMachine {
     fn facts(&self) -> HostFacts {
         HostFacts {
             os_build: "10.0.20348".into(),

@@ -4,7 +4,7 @@
 
 use super::{
     engine::{Effect, Engine, Message, OURS},
-    event::Event,
+    event::WorldEvent,
     wmco::Wmco,
 };
 use dormer_fleet::{
@@ -66,7 +66,7 @@ pub(super) struct Host {
     pub(super) had_kubelet: bool,
 }
 
-pub(super) struct Machine {
+pub(super) struct WorldMachine {
     pub(super) uid: String,
     pub(super) name: String,
     pub(super) created: Timestamp,
@@ -126,13 +126,13 @@ pub(super) enum Beside {
 
 pub(super) struct World {
     pub(super) now: u64,
-    queue: BTreeMap<(u64, u64), Event>,
+    queue: BTreeMap<(u64, u64), WorldEvent>,
     ordinal: u64,
     pub(super) chance: Chance,
     pub(super) engine: Engine,
     /// What truly happened.
     pub(super) record: Record,
-    pub(super) machines: BTreeMap<String, Machine>,
+    pub(super) machines: BTreeMap<String, WorldMachine>,
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) sets: Vec<Set>,
     pub(super) settings: PoolSettings,
@@ -199,13 +199,13 @@ impl World {
     }
 
     /// Puts an event off by so many milliseconds.
-    pub(super) fn later(&mut self, ms: u64, event: Event) {
+    pub(super) fn later(&mut self, ms: u64, event: WorldEvent) {
         self.ordinal += 1;
         self.queue.insert((self.now + ms, self.ordinal), event);
     }
 
     /// The next event before `end`.
-    pub(super) fn next(&mut self, end: u64) -> Option<Event> {
+    pub(super) fn next(&mut self, end: u64) -> Option<WorldEvent> {
         let first = self.queue.first_entry()?;
         let at = first.key().0;
         if at >= end {
@@ -216,20 +216,20 @@ impl World {
     }
 
     /// What holds of the world itself, for every caller: everything but people and workers.
-    pub(super) fn happen(&mut self, event: Event) {
+    pub(super) fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::Message(message) => self.deliver(*message),
-            Event::Alarm(run, at) => self.alarm_due(run, at),
-            Event::Perform(order) => self.perform(&order),
-            Event::Sets => self.bring_to_size(),
-            Event::Kubelet(uid) => self.kubelet_starts(&uid),
-            Event::Reconcile(name) => self.reconcile_node(&name),
-            Event::Terminate(uid) => self.terminate(&uid),
-            Event::Chaos => self.chaos(),
-            Event::Undo(undo) => self.undo(undo),
-            Event::Payload => self.install(),
-            Event::Attend => self.attend(),
-            Event::Wmco(step) => self.wmco_does(step),
+            WorldEvent::Message(message) => self.deliver(*message),
+            WorldEvent::Alarm(run, at) => self.alarm_due(run, at),
+            WorldEvent::Perform(order) => self.perform(&order),
+            WorldEvent::Sets => self.bring_to_size(),
+            WorldEvent::Kubelet(uid) => self.kubelet_starts(&uid),
+            WorldEvent::Reconcile(name) => self.reconcile_node(&name),
+            WorldEvent::Terminate(uid) => self.terminate(&uid),
+            WorldEvent::Chaos => self.chaos(),
+            WorldEvent::Undo(undo) => self.undo(undo),
+            WorldEvent::Payload => self.install(),
+            WorldEvent::Attend => self.attend(),
+            WorldEvent::Wmco(step) => self.wmco_does(step),
         }
         self.publish();
     }
@@ -256,15 +256,15 @@ impl World {
             match effect {
                 Effect::Message(message) => {
                     let late = self.chance.between(1, 50);
-                    self.later(late, Event::Message(message));
+                    self.later(late, WorldEvent::Message(message));
                 }
-                Effect::Later(message) => self.later(500, Event::Message(message)),
+                Effect::Later(message) => self.later(500, WorldEvent::Message(message)),
                 Effect::Order(order) => self.order(order),
                 Effect::Alarm(run, None) => drop(self.alarms.remove(&run)),
                 Effect::Alarm(run, Some(due)) => {
                     self.alarms.insert(run.clone(), due);
                     let wait = due.0.saturating_sub(self.now);
-                    self.later(wait, Event::Alarm(run, due));
+                    self.later(wait, WorldEvent::Alarm(run, due));
                 }
             }
         }
@@ -375,10 +375,10 @@ impl World {
         } else {
             self.chance.between(2, 3_000)
         };
-        self.later(late, Event::Message(Box::new(message)));
+        self.later(late, WorldEvent::Message(Box::new(message)));
     }
 
-    fn about(&self, machine: &Machine, settings: &PoolSettings) -> BTreeMap<ObjectRef, Fact> {
+    fn about(&self, machine: &WorldMachine, settings: &PoolSettings) -> BTreeMap<ObjectRef, Fact> {
         let set = &self.sets[machine.set];
         let fact = MachineFact {
             machine: machine.reference(),
@@ -456,7 +456,7 @@ impl World {
         let set = &self.sets[at];
         self.record.set_size(&set.uid, Some(set.replicas));
         self.owners_dirty = true;
-        self.later(2 * SECOND, Event::Sets);
+        self.later(2 * SECOND, WorldEvent::Sets);
     }
 
     /// MachineSet controller: creates missing Machines, and deletes surplus ones. A Machine that is being deleted does
@@ -483,7 +483,7 @@ impl World {
         self.ordinal += 1;
         let uid = format!("uid-{}", self.ordinal);
         let up_in = self.chance.between(90 * SECOND, 180 * SECOND);
-        let machine = Machine {
+        let machine = WorldMachine {
             name: format!("win-{}", self.ordinal),
             uid: uid.clone(),
             // The API server's clock has whole seconds.
@@ -520,8 +520,8 @@ impl World {
         self.touch(uid);
         self.change_node(&node, |node| node.cordoned = true);
         let takes = self.chance.between(30 * SECOND, 5 * MINUTE);
-        self.later(takes, Event::Terminate(uid.to_owned()));
-        self.later(2 * SECOND, Event::Sets);
+        self.later(takes, WorldEvent::Terminate(uid.to_owned()));
+        self.later(2 * SECOND, WorldEvent::Sets);
     }
 
     fn terminate(&mut self, uid: &str) {
@@ -531,7 +531,7 @@ impl World {
         self.delete_node(&machine.name);
         self.owners_dirty = true;
         self.touch(uid);
-        self.later(2 * SECOND, Event::Sets);
+        self.later(2 * SECOND, WorldEvent::Sets);
     }
 
     /// Deletes a Node; its host keeps running.
@@ -580,7 +580,7 @@ impl World {
         });
         self.change_node(&name, |_| {});
         self.touch(uid);
-        self.later(READY_AFTER, Event::Reconcile(name));
+        self.later(READY_AFTER, WorldEvent::Reconcile(name));
     }
 
     /// A reachable kubelet makes its Node Ready at once; a silent one is detected after the grace period.
@@ -588,7 +588,7 @@ impl World {
         let speaks = self.speaks(name);
         self.later(
             if speaks { SECOND } else { GRACE },
-            Event::Reconcile(name.to_owned()),
+            WorldEvent::Reconcile(name.to_owned()),
         );
     }
 
@@ -642,7 +642,7 @@ impl World {
     }
 }
 
-impl Machine {
+impl WorldMachine {
     pub(super) fn reference(&self) -> MachineRef {
         MachineRef {
             namespace: NAMESPACE.into(),
@@ -671,7 +671,7 @@ impl Machine {
 }
 
 impl Node {
-    fn fact(&self, machine: &Machine) -> NodeFact {
+    fn fact(&self, machine: &WorldMachine) -> NodeFact {
         let id = machine.provider_id();
         NodeFact {
             name: self.name.clone(),

@@ -11,7 +11,7 @@ use super::stage::{self, Scenario};
 use dormer_api::{Api, views};
 use dormer_fleet::{
     Fault,
-    faults::{End, Owner},
+    faults::{End, FaultOwner},
 };
 use dormer_proto::phase::{Listed, MachinePhase};
 use dormer_testkit::tier::sized;
@@ -409,7 +409,7 @@ fn each_fault_has_a_verdict() {
             "{}: what --list-faults promises",
             row.faults
         );
-        let of_scenario = fault.owner() == Owner::Scenario;
+        let of_scenario = fault.owner() == FaultOwner::Scenario;
         assert_eq!(of_scenario, row.during == During::Killed, "{}", row.faults);
     }
     let often = ROWS.iter().filter(|row| row.often).count();

@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Who the client says it is.
 #[derive(Clone)]
-pub(crate) enum Identity {
+pub(crate) enum KubeletIdentity {
     /// A bearer token.
     Token(String),
     /// A client certificate with its key, both PEM.
@@ -52,7 +52,7 @@ impl Api {
         dialer: Dialer,
         url: &str,
         ca_pem: &str,
-        identity: &Identity,
+        identity: &KubeletIdentity,
     ) -> Result<Self, String> {
         let rest = url
             .strip_prefix("https://")
@@ -68,8 +68,8 @@ impl Api {
         };
         let tls = Arc::new(tls_config(ca_pem, identity)?);
         let token = match identity {
-            Identity::Token(token) => Some(token.clone()),
-            Identity::Certificate { .. } => None,
+            KubeletIdentity::Token(token) => Some(token.clone()),
+            KubeletIdentity::Certificate { .. } => None,
         };
         Ok(Self {
             dialer,
@@ -215,7 +215,7 @@ impl Api {
     }
 }
 
-fn tls_config(ca_pem: &str, identity: &Identity) -> Result<ClientConfig, String> {
+fn tls_config(ca_pem: &str, identity: &KubeletIdentity) -> Result<ClientConfig, String> {
     let mut roots = rustls::RootCertStore::empty();
     for cert in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
         roots
@@ -231,8 +231,8 @@ fn tls_config(ca_pem: &str, identity: &Identity) -> Result<ClientConfig, String>
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots);
     match identity {
-        Identity::Token(_) => Ok(builder.with_no_client_auth()),
-        Identity::Certificate { cert_pem, key_pem } => {
+        KubeletIdentity::Token(_) => Ok(builder.with_no_client_auth()),
+        KubeletIdentity::Certificate { cert_pem, key_pem } => {
             let chain: Result<Vec<_>, _> =
                 CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
             let key =

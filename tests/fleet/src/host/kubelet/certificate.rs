@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use super::api::{Api, Identity};
+use super::api::{Api, KubeletIdentity};
 use super::settings::{Settings, kubeconfig, text};
 use crate::faults::Fault;
 use crate::host::computer::Host;
@@ -36,7 +36,7 @@ impl Host {
         if let Ok(pem) = text(self, &settings.client_pem())
             && let Ok(known) = kubeconfig(self, &settings.kubeconfig)
         {
-            let identity = Identity::Certificate {
+            let identity = KubeletIdentity::Certificate {
                 cert_pem: pem.clone(),
                 key_pem: pem,
             };
@@ -66,7 +66,7 @@ impl Host {
             &key_pem,
         );
         self.at("kubelet client certificate kept").await;
-        let identity = Identity::Certificate { cert_pem, key_pem };
+        let identity = KubeletIdentity::Certificate { cert_pem, key_pem };
         Api::new(dialer, &bootstrap.server, &bootstrap.ca_pem, &identity)
     }
 

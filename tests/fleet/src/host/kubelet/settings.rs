@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormer_profile::yaml;
 use serde_json::Value;
 
-use super::api::Identity;
+use super::api::KubeletIdentity;
 use crate::faults::Fault;
 use crate::host::computer::Host;
 use crate::host::scm::flag;
@@ -40,7 +40,7 @@ pub(super) struct Kubeconfig {
     /// Its certificate authority as PEM.
     pub(super) ca_pem: String,
     /// Who the kubelet is.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<KubeletIdentity>,
 }
 
 impl Settings {
@@ -114,7 +114,7 @@ pub(super) fn kubeconfig(host: &Host, path: &str) -> Result<Kubeconfig, String> 
     Ok(Kubeconfig {
         server: server.to_owned(),
         ca_pem: ca_pem.unwrap_or_default(),
-        identity: token.map(Identity::Token),
+        identity: token.map(KubeletIdentity::Token),
     })
 }
 

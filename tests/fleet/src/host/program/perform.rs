@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use dormer_host::ops::{Host as _, Request};
+use dormer_host::ops::{Host as _, OperationRequest};
 use dormer_host::paths::BIN;
 use dormer_profile::sha256_hex;
 use russh::server::{Handle, Msg};
@@ -41,7 +41,7 @@ impl Host {
             }
             while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = unread.drain(..=end).collect();
-                let Ok(request) = serde_json::from_slice::<Request>(&line) else {
+                let Ok(request) = serde_json::from_slice::<OperationRequest>(&line) else {
                     return Ended::saying("no request\r\n", 2);
                 };
                 let outcome = host.perform(request).await;

@@ -16,8 +16,9 @@ use std::{
 use dormer_host::{
     content,
     ops::{
-        ATTRIBUTE_REPARSE, Bytes, Content, Digest, DirectoryCreate, Entry, FileAttributes,
-        FileRead, FileRename, FileRights, FileWriteNew, Look, Rights, Security, Source, Space,
+        ATTRIBUTE_REPARSE, Bytes, Content, ContentSource, Digest, DirectoryCreate, DirectoryEntry,
+        FileAttributes, FileRead, FileRename, FileRights, FileWriteNew, Look, Rights, Security,
+        Space,
     },
 };
 use windows_sys::Win32::{
@@ -218,8 +219,8 @@ fn with_rights<T>(
 pub(super) fn write_new(ask: &FileWriteNew) -> Result<Digest> {
     // Opened first: where it is not there no file is begun.
     let staged = match &ask.source {
-        Source::Inline { .. } => None,
-        Source::Staged { path, .. } => Some(open_to_read(path).map_err(|mut error| {
+        ContentSource::Inline { .. } => None,
+        ContentSource::Staged { path, .. } => Some(open_to_read(path).map_err(|mut error| {
             error.text = format!("{path}: {}", error.text);
             error
         })?),
@@ -247,9 +248,11 @@ pub(super) fn write_new(ask: &FileWriteNew) -> Result<Digest> {
     // SAFETY: it was just opened, and has no other owner.
     let mut file = unsafe { File::from_raw_handle(handle) };
     let copied = match (&ask.source, staged) {
-        (Source::Staged { gzip, .. }, Some(staged)) => content::copy(staged, *gzip, &mut file),
-        (Source::Inline { bytes }, _) => content::copy(&bytes.0[..], false, &mut file),
-        (Source::Staged { .. }, None) => unreachable!("a staged file was opened above"),
+        (ContentSource::Staged { gzip, .. }, Some(staged)) => {
+            content::copy(staged, *gzip, &mut file)
+        }
+        (ContentSource::Inline { bytes }, _) => content::copy(&bytes.0[..], false, &mut file),
+        (ContentSource::Staged { .. }, None) => unreachable!("a staged file was opened above"),
     };
     let digest = copied.map_err(|error| error::io(&error))?;
     file.sync_all().map_err(|error| error::io(&error))?;
@@ -333,7 +336,7 @@ pub(super) fn directory_create(ask: &DirectoryCreate) -> Result<()> {
     })?
 }
 
-pub(super) fn directory_list(path: &str) -> Result<Vec<Entry>> {
+pub(super) fn directory_list(path: &str) -> Result<Vec<DirectoryEntry>> {
     let list = || {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(path)? {
@@ -353,7 +356,7 @@ pub(super) fn directory_list(path: &str) -> Result<Vec<Entry>> {
                 FILE_READ_ATTRIBUTES,
             )?)?;
         }
-        entries.push(Entry { name, stat });
+        entries.push(DirectoryEntry { name, stat });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)

@@ -26,7 +26,7 @@ use std::{
     os::windows::io::OwnedHandle,
 };
 
-use dormer_host::ops::{Answer, Host, Operation, Outcome, ProcessKey, Request};
+use dormer_host::ops::{Answer, Host, Operation, OperationRequest, Outcome, ProcessKey};
 
 /// This Windows. Keeps the locks and processes that operations opened.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Win32 {
 }
 
 impl Host for Win32 {
-    async fn perform(&mut self, request: Request) -> Outcome {
+    async fn perform(&mut self, request: OperationRequest) -> Outcome {
         self.answer(request.operation)
     }
 }

@@ -34,9 +34,9 @@ const NOT_FOUND: u32 = 0x8009_2004;
 /// Where the store's own part lies, one key for each certificate, by its SHA-1.
 const OWN: &str = r"SOFTWARE\Microsoft\SystemCertificates\ROOT\Certificates";
 
-struct Store(HCERTSTORE);
+struct CertificateStore(HCERTSTORE);
 
-impl Store {
+impl CertificateStore {
     /// The collection.
     fn open() -> Result<Self> {
         Self::of(CERT_STORE_PROV_SYSTEM_W, "Root", 0)
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for CertificateStore {
     fn drop(&mut self) {
         // SAFETY: it was opened by this module and is closed once.
         unsafe { CertCloseStore(self.0, 0) };
@@ -170,7 +170,7 @@ fn own() -> Result<Vec<String>> {
 
 pub(super) fn list() -> Result<Vec<Root>> {
     let own = own()?;
-    let store = Store::open()?;
+    let store = CertificateStore::open()?;
     let mut roots: Vec<Root> = Vec::new();
     for certificate in store.certificates() {
         let root = Root {
@@ -213,7 +213,7 @@ pub(super) fn add(ask: &RootAdd) -> Result<()> {
             (&raw const blob).cast(),
         )
     })?;
-    let store = Store::open()?;
+    let store = CertificateStore::open()?;
     // SAFETY: store and context live; the added context is not asked for.
     error::check(unsafe {
         CertAddCertificateContextToStore(store.0, certificate.0, CERT_STORE_ADD_NEW, null_mut())
@@ -224,7 +224,7 @@ pub(super) fn add(ask: &RootAdd) -> Result<()> {
 }
 
 pub(super) fn remove(sha256: &str) -> Result<()> {
-    let store = Store::own()?;
+    let store = CertificateStore::own()?;
     let mut found = None;
     for certificate in store.certificates() {
         if certificate.sha256()? == sha256 {
