@@ -18,7 +18,7 @@ use dormer_engine::{
 use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{
     envelope,
-    id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    id::{Attempt, Epoch, Incarnation, Revision, RunId, Seq, TaskId, Timestamp},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     subject::{Names, history_stream_of},
 };
@@ -36,6 +36,8 @@ use std::{
 };
 
 const SOON: Duration = Duration::from_secs(30);
+/// Polls in which a future sends a page of orders and alarms: tokio lets one poll send 128 messages.
+const TURNS_TO_SEND: usize = 64;
 
 #[tokio::test]
 async fn a_killed_server_loses_the_queues_not_the_history_and_the_loss_is_noticed() {
@@ -217,8 +219,26 @@ async fn a_queue_that_is_lost_during_a_rebuild_is_rebuilt_again() {
                 ended = &mut rebuilding => panic!("it ended before its pause: {ended:?}"),
             }
         }
-        // It stands still from here on, until it is polled again.
+        // The alarms of these runs are sent beside the orders. Half sent, they count as unanswered when the publish is
+        // polled again after its time limit.
+        for _ in 0..TURNS_TO_SEND {
+            tokio::select! {
+                biased;
+                ended = &mut rebuilding => panic!("it ended before its pause: {ended:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        // It stands still from here on, until it is polled again. Its answers come meanwhile: the stream has acknowledged
+        // those orders once it acknowledges this one, and without that it would be deleted before it has.
         let js = async_nats::jetstream::new(client);
+        let task = TaskId {
+            run: run("last"),
+            seq: Seq(1),
+            ordinal: 0,
+        };
+        let last = Names::default().order("task", &task, Attempt(1));
+        let sent = js.publish(last, "".into()).await.expect("sent");
+        sent.await.expect("acknowledged");
         js.delete_stream("dormer-tasks").await.expect("deleted");
         assert!(begins_with_a_loss(&server).await, "it is made again");
         let pass = rebuilding.await.expect("rebuilt");
