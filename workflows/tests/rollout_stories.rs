@@ -797,6 +797,45 @@ fn repeats_and_strangers() {
     holds(&pool, expect_file!["rollout_stories/repeats.txt"]);
 }
 
+/// After the loss of its history every machine is a stranger to the rollout. A record with a question to each of thousands would
+/// not fit into a message.
+#[test]
+fn strangers_are_asked_to_enrol_a_part_at_a_time() {
+    let mut pool = Pool::of(&["a"]);
+    let asked = |pool: &Pool| pool.text.matches(": enrol\n").count();
+    for at in 0..300 {
+        pool.signal(&format!("w{at}"), "withdraw", Signal::Withdraw)
+            .release(&format!("r{at}"), 1);
+    }
+    // ASKING_MAX in workflows/src/rollout/draft.rs.
+    assert_eq!(asked(&pool), 256);
+    // Who repeats itself is asked once.
+    pool.signal("w0", "withdraw", Signal::Withdraw)
+        .release("r0", 1)
+        .fired(Timer::Ask);
+    assert_eq!(asked(&pool), 256, "nobody has answered");
+    for at in 0..50 {
+        pool.member(&format!("w{at}"), serving());
+    }
+    pool.refused("r0", machine::Signal::Enrol, Refusal::Unknown)
+        .refused("r1", machine::Signal::Enrol, Refusal::Closed)
+        .fired(Timer::Ask);
+    assert_eq!(asked(&pool), 256 + 52);
+    assert_eq!(pool.state.enrolled(), 51);
+    let forgotten = ["r0", "r1"].map(|uid| pool.state.members.contains_key(&Uid::new(uid)));
+    assert_eq!(forgotten, [false, false]);
+}
+
+#[test]
+fn a_list_at_the_start_forgets_no_stranger_that_is_being_asked() {
+    let mut pool = Pool::new();
+    pool.settings(PoolSettings::default())
+        .signal("x", "withdraw", Signal::Withdraw)
+        .listed(&["a"])
+        .signal("x", "withdraw", Signal::Withdraw);
+    assert_eq!(pool.text.matches("x: enrol\n").count(), 1, "{}", pool.text);
+}
+
 #[test]
 fn a_release_of_a_lost_history() {
     let mut pool = Pool::of(&["a", "b", "c"]);

@@ -243,13 +243,7 @@ impl<'a> Draft<'a> {
     }
 
     fn ask(&mut self) {
-        let asking = self
-            .state
-            .members
-            .values()
-            .filter(|m| m.is(Flag::Asking))
-            .count();
-        let room = ASKING_MAX.saturating_sub(asking);
+        let room = self.room_to_ask();
         let due = self
             .state
             .members
@@ -258,11 +252,34 @@ impl<'a> Draft<'a> {
             .take(room);
         let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
-            if let Some(member) = self.state.members.get_mut(&uid) {
-                member.set(Flag::Asked, true);
-                member.set(Flag::Asking, true);
-            }
-            self.send(&uid, machine::Signal::Enrol);
+            self.ask_to_enrol(&uid);
+        }
+    }
+
+    /// How many more machines may be asked now.
+    fn room_to_ask(&self) -> usize {
+        let members = self.state.members.values();
+        ASKING_MAX.saturating_sub(members.filter(|m| m.is(Flag::Asking)).count())
+    }
+
+    fn ask_to_enrol(&mut self, uid: &Uid) {
+        if let Some(member) = self.state.members.get_mut(uid) {
+            member.set(Flag::Asked, true);
+            member.set(Flag::Asking, true);
+        }
+        self.send(uid, machine::Signal::Enrol);
+    }
+
+    /// Asks a machine that this rollout does not know, as after the loss of its history: at once, or with the others when
+    /// fewer are being asked.
+    pub(super) fn ask_stranger(&mut self, uid: &Uid) {
+        if !self.room_for(uid, false) {
+            return self.turn_away(uid.clone());
+        }
+        let member = self.state.members.entry(uid.clone()).or_default();
+        member.set(Flag::Stranger, true);
+        if self.room_to_ask() > 0 {
+            self.ask_to_enrol(uid);
         }
     }
 

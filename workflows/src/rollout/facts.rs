@@ -267,7 +267,7 @@ impl Draft<'_> {
         let known = [Flag::Listed, Flag::Enrolled, Flag::Awaited, Flag::Left];
         self.state
             .members
-            .retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
+            .retain(|_, m| m.is_stranger() || known.into_iter().any(|flag| m.is(flag)));
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Flag {
     // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
     /// Left before it ever served, because its Machine is to be ignored. Not a replacement until it serves.
     NeverServed = 1 << 25,
+    /// It withdrew a request or returned a lease that this rollout does not know, and has not enrolled.
+    Stranger = 1 << 26,
 }
 
 /// Position of the trouble's number among the flags.
@@ -126,6 +128,11 @@ impl Member {
         self.flags = (self.flags & !TROUBLE_BITS) | number;
     }
 
+    /// Whether nothing but its own signal says that it exists: no report, no owner and no list names it.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.is(Flag::Stranger) && !self.is(Flag::Listed) && !self.is(Flag::Awaited)
+    }
+
     /// Whether its Machine is being deleted, by any report.
     #[must_use]
     pub fn leaves(&self) -> bool {
@@ -193,6 +200,7 @@ impl Member {
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         self.set(Flag::NeverServed, false);
+        self.set(Flag::Stranger, false);
         // A machine with a Node enrolled when it was adopted, so its report is complete.
         if report.had_node || report.joined || report.failed || report.deleting {
             self.set(Flag::Awaited, false);

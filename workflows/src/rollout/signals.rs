@@ -294,7 +294,7 @@ impl Draft<'_> {
     fn withdrawn(&mut self, uid: &Uid) {
         match self.state.members.get_mut(uid) {
             Some(member) => member.wants = 0,
-            None => self.send(uid, machine::Signal::Enrol),
+            None => self.ask_stranger(uid),
         }
     }
 
@@ -334,7 +334,7 @@ impl Draft<'_> {
             self.state.slots.push(self.slot(uid, token, owner));
             self.vacate(self.state.slots.len() - 1, deleted);
         } else if !replaced && !self.state.members.contains_key(uid) {
-            self.send(uid, machine::Signal::Enrol);
+            self.ask_stranger(uid);
         }
     }
 
@@ -412,6 +412,9 @@ impl Draft<'_> {
                 if let Some(member) = self.state.members.get_mut(&uid) {
                     // It starts when the watcher reports the Machine, and enrols then.
                     member.set(Flag::Asking, false);
+                    if member.is_stranger() {
+                        self.state.members.remove(&uid);
+                    }
                 }
             }
             // Nothing depends on it: the machine is closed, or reports itself when it enrols.
