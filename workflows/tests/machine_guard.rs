@@ -234,6 +234,70 @@ fn a_lease_is_not_asked_for_at_once_after_a_refusal_that_no_fact_explains() {
     }
 }
 
+/// As the watcher reports a pool that was deleted.
+fn no_pool() -> PoolSettings {
+    PoolSettings {
+        paused: true,
+        absent: true,
+        held: Some("there is no WindowsPool dormer/windows".into()),
+        ..wanting("v2")
+    }
+}
+
+/// Its next fact about the pool may come after days.
+#[test]
+fn a_lease_is_asked_for_at_once_if_the_pool_is_there_again_before_the_fence_is_closed() {
+    for step in STEPS {
+        let mut story = at(step);
+        story
+            .done(step, refused(FenceRefusal::Stopped))
+            .feed("there is no pool", pool_is(no_pool()))
+            .feed("the pool is there again", pool_is(wanting("v2")))
+            .done("close-fence", Outcome::FenceClosed);
+        assert_eq!(story.names(), ["plan"], "{step}: {}", story.text);
+    }
+}
+
+/// The worker read the pool before it was made again, and its answer comes after that fact.
+#[test]
+fn a_lease_is_asked_for_at_once_after_a_refusal_that_is_older_than_the_pool() {
+    let mut story = at("open-fence");
+    story
+        .feed("there is no pool", pool_is(no_pool()))
+        .feed("the pool is there again", pool_is(wanting("v2")))
+        .done("open-fence", refused(FenceRefusal::Stopped))
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+    // Only that refusal is older.
+    story
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(8, true)
+        .done("open-fence", refused(FenceRefusal::Stopped))
+        .done("close-fence", Outcome::FenceClosed);
+    assert!(story.names().is_empty(), "{:?}", story.names());
+}
+
+/// What the refusal says, the fact says too, whenever it comes: the machine rests until there is a pool.
+#[test]
+fn no_lease_is_asked_for_while_there_is_no_pool() {
+    let mut early = at("open-fence");
+    early
+        .feed("there is no pool", pool_is(no_pool()))
+        .feed("it is there for a moment", pool_is(wanting("v2")))
+        .feed("there is none again", pool_is(no_pool()))
+        .done("open-fence", refused(FenceRefusal::Stopped))
+        .done("close-fence", Outcome::FenceClosed);
+    let mut late = at("open-fence");
+    late.done("open-fence", refused(FenceRefusal::Stopped))
+        .feed("there is no pool", pool_is(no_pool()))
+        .done("close-fence", Outcome::FenceClosed);
+    for mut story in [early, late] {
+        assert!(story.names().is_empty(), "{}", story.text);
+        story.feed("the pool is there again", pool_is(wanting("v2")));
+        assert_eq!(story.names(), ["plan"], "{}", story.text);
+    }
+}
+
 /// A live read finds a Node Ready that is not, by the facts of a watcher that is an hour late.
 #[test]
 fn a_node_that_serves_after_all_may_not_go_over_the_limit_before_it_is_down_for_long() {

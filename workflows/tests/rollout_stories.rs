@@ -797,8 +797,8 @@ fn repeats_and_strangers() {
     holds(&pool, expect_file!["rollout_stories/repeats.txt"]);
 }
 
-/// After the loss of its history every machine is a stranger to the rollout. A record with a question to each of thousands would
-/// not fit into a message.
+/// After the loss of its history every machine is a stranger to the rollout. A record with a question to each of thousands
+/// would not fit into a message.
 #[test]
 fn strangers_are_asked_to_enrol_a_part_at_a_time() {
     let mut pool = Pool::of(&["a"]);

@@ -564,11 +564,13 @@ fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     draft.enter(Phase::Undoing);
 }
 
-/// Undoes the change after a refusal that the facts do not explain. The run considers it again after a while.
+/// Undoes the change after a refusal that the facts do not explain. The run considers it again after a while; at once if the
+/// refusal may be older than the settings that ended its cause.
 fn given_back(draft: &mut Draft<'_>, note: String) {
-    draft.state.refused_lately = true;
+    let unexplained = !std::mem::take(&mut draft.state.allowed_again);
+    draft.state.refused_lately = unexplained;
     // A machine that never served ends its bring-up next, and would ask again at the end of it.
-    if draft.state.first_bring_up() && draft.state.held.is_none() {
+    if unexplained && draft.state.first_bring_up() && draft.state.held.is_none() {
         draft.hold_for_pause(&note, None);
     }
     draft.state.note = Some(note);

@@ -152,6 +152,7 @@ impl Draft<'_> {
                 .and_then(|machine| machine.deleted);
             self.state.lease = Lease::None;
             self.state.under_lease = None;
+            self.state.allowed_again = false;
             self.state.closed = self.state.closed.max(token);
             self.report_to_rollout(rollout::Signal::Release {
                 token,

@@ -129,9 +129,13 @@ pub struct State {
     #[serde(skip_serializing_if = "Removal::is_none")]
     pub removal: Removal,
     /// Whether a worker refused the last change because of a live read, and the token is still open. The change is
-    /// considered again after a while, or with the next fact about the pool.
+    /// considered again after a while, or with the next fact about the pool. If settings that hold nothing come before the
+    /// token is closed, this is false again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refused_lately: bool,
+    /// Whether the pool has ceased to hold grants since the lease was granted. A refusal that comes now may be older.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allowed_again: bool,
     /// Whether a token that was known to be closed is open again on its objects, as by the restore of an older etcd, and
     /// dormer closes it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

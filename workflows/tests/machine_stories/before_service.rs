@@ -139,6 +139,25 @@ fn a_refusal_that_no_fact_explains_holds_a_failed_replacement_for_a_while() {
     }
 }
 
+/// The fact comes while the fence is still being closed.
+#[test]
+fn a_failed_replacement_is_not_held_for_a_refusal_that_the_pool_has_ended() {
+    let mut story = up_to_ready(checking("v1"));
+    fails_its_checks(&mut story);
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Stopped,
+        said: "not now".into(),
+    };
+    story
+        .feed("v2 is wanted", pool_is(checking("v2")))
+        .granted(9, true)
+        .done("open-fence", refused);
+    assert_eq!(story.state.holds().len(), 1, "{}", story.text);
+    story.feed("v3 is wanted", pool_is(checking("v3")));
+    assert!(story.state.holds().is_empty(), "{}", story.text);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+}
+
 fn is_checked_again(mut story: Story) {
     assert_eq!(story.state.phase, Phase::Soaking, "{}", story.text);
     assert!(!story.state.report().joined && !story.state.in_service);
