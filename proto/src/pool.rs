@@ -240,6 +240,10 @@ pub struct PoolSettings {
     /// left unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub absent: bool,
+    /// UID of the pool's object. A pool that was deleted and made again is another one, and a machine whose change was refused
+    /// meanwhile has to know. `None`: there is no pool, or an older watcher does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// Payload as the pool's spec writes it: a version, or `installed`. `None`: there is no pool, or an older watcher
     /// does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -355,6 +359,7 @@ impl Default for PoolSettings {
             held: None,
             held_cure: None,
             absent: false,
+            uid: None,
             spec_payload: None,
             overridden_by: None,
             override_ended: false,

@@ -277,6 +277,21 @@ fn a_lease_is_asked_for_at_once_after_a_refusal_that_is_older_than_the_pool() {
     assert!(story.names().is_empty(), "{:?}", story.names());
 }
 
+/// No watcher ran while there was no pool.
+#[test]
+fn a_lease_is_asked_for_at_once_after_a_refusal_that_is_older_than_another_pool_of_the_name() {
+    let another = || PoolSettings {
+        uid: Some("u2".into()),
+        ..wanting("v2")
+    };
+    let mut story = at("open-fence");
+    story
+        .feed("another pool of the name", pool_is(another()))
+        .done("open-fence", refused(FenceRefusal::Stopped))
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.names(), ["plan"], "{}", story.text);
+}
+
 /// What the refusal says, the fact says too, whenever it comes: the machine rests until there is a pool.
 #[test]
 fn no_lease_is_asked_for_while_there_is_no_pool() {

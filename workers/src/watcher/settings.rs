@@ -236,6 +236,7 @@ impl Settings {
         settings.waits = joined(|it| &it.why, "; ");
         settings.waits_cure = joined(|it| &it.cure, ". ");
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
+        settings.uid = self.object.as_ref().and_then(|it| it.meta.uid.clone());
         settings.edited = self.object.as_ref().and_then(|it| edited(&it.meta));
         // A pause or stop counts even if another field of the same spec is refused.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
@@ -490,6 +491,24 @@ mod tests {
         );
         let machine = published.for_machine().expect("settings");
         assert_eq!(machine.edited, None);
+    }
+
+    /// Both may happen while no watcher runs. A worker may have refused a machine's change in between.
+    #[tokio::test]
+    async fn a_pool_that_was_deleted_and_made_again_is_another_one_to_its_machines() {
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
+        let mut settings = Settings::new(client, "windows", "dormer");
+        let mut published = |uid: &str| {
+            let meta = serde_json::json!({"name": "windows", "namespace": "dormer", "uid": uid, "generation": 1});
+            let pool = serde_json::json!({"metadata": meta, "spec": {}});
+            settings.observe(serde_json::from_value(pool).expect("a pool"), 1);
+            settings.resolve(&Nothing(watch::Sender::new(0)), None);
+            settings.published().for_machine().expect("settings")
+        };
+        let first = published("u1");
+        assert_eq!(first, published("u1"));
+        assert_ne!(first, published("u2"));
     }
 
     #[tokio::test]

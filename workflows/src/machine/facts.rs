@@ -371,19 +371,22 @@ impl Draft<'_> {
     }
 
     /// Handles new settings while a change is being refused. If they hold nothing, the change is considered again as soon as
-    /// the lease is returned. `held`: the settings before held all grants.
-    fn pool_may_allow(&mut self, held: bool) {
+    /// the lease is returned.
+    fn pool_may_allow(&mut self, before: Option<&PoolSettings>) {
         let pool = self.state.pool.as_ref();
-        if pool.is_none_or(|pool| pool.held.is_some()) {
+        let Some(pool) = pool.filter(|pool| pool.held.is_none()) else {
             self.state.allowed_again = false;
-        } else if std::mem::take(&mut self.state.refused_lately) {
+            return;
+        };
+        let refused = before.is_some_and(|it| it.held.is_some() || it.uid != pool.uid);
+        if std::mem::take(&mut self.state.refused_lately) {
             // Other holds of dormer name their cause.
             if self.state.held_why.is_none() {
                 self.end_own_hold();
             }
         } else {
             // The answer of a worker that read the pool before may still come.
-            self.state.allowed_again |= held && self.state.lease.token().is_some();
+            self.state.allowed_again |= refused && self.state.lease.token().is_some();
         }
     }
 
@@ -402,7 +405,7 @@ impl Draft<'_> {
         let held = self.state.live_held();
         let before = self.state.pool.replace(pool);
         let resumed = held && !self.state.live_held();
-        self.pool_may_allow(before.as_ref().is_some_and(|pool| pool.held.is_some()));
+        self.pool_may_allow(before.as_ref());
         let now = self.state.pool.as_ref();
         let differ = before.as_ref().zip(now);
         let (rules, drain) = differ.map_or((false, false), |(before, now)| {

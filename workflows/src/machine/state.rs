@@ -133,7 +133,8 @@ pub struct State {
     /// token is closed, this is false again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refused_lately: bool,
-    /// Whether the pool has ceased to hold grants since the lease was granted. A refusal that comes now may be older.
+    /// Whether the pool has ceased to hold grants, or was made again, since the lease was granted. A refusal that comes now
+    /// may be older.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allowed_again: bool,
     /// Whether a token that was known to be closed is open again on its objects, as by the restore of an older etcd, and
