@@ -15,13 +15,22 @@ use dormer_proto::{
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Inbox in memory.
+/// End of an encoded due timer: the name of [`Inbound::TimerDue`], the last field of the message in the last field of
+/// its envelope.
+const TIMER_DUE_END: &[u8] = b"\xa4Rang";
+
+/// Whether this may be a due timer. Another message may end like one. The repeat of such a message is as superfluous.
+fn is_timer_due(bytes: &[u8]) -> bool {
+    bytes.ends_with(TIMER_DUE_END)
+}
+
+/// Inbox in memory. The sweep repeats a due timer of a run that cannot take it, so one of each run waits at most.
 #[derive(Debug, Default)]
 pub struct LocalInbox {
     inner: Mutex<Queue>,
@@ -33,10 +42,17 @@ struct Queue {
     waiting: VecDeque<Delivery>,
     taken: HashMap<u64, Delivery>,
     delayed: BTreeMap<(Instant, u64), Delivery>,
+    /// Due timers that wait or come again later. One that is in progress may be for an earlier deadline than its repeat.
+    due: HashSet<Vec<u8>>,
     last: u64,
 }
 
 impl Queue {
+    /// Whether these bytes are a due timer that waits already. If not, it is to wait from now on.
+    fn is_repeat(&mut self, bytes: &[u8]) -> bool {
+        is_timer_due(bytes) && !self.due.insert(bytes.to_vec())
+    }
+
     fn release_delayed(&mut self, now: Instant) -> Option<Instant> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -52,6 +68,9 @@ impl Queue {
         let count = self.waiting.len().min(max);
         let pulled: Vec<Delivery> = self.waiting.drain(..count).collect();
         for delivery in &pulled {
+            if is_timer_due(&delivery.bytes) {
+                self.due.remove(&delivery.bytes);
+            }
             self.taken.insert(delivery.token, delivery.clone());
         }
         pulled
@@ -61,6 +80,9 @@ impl Queue {
         let Some(mut delivery) = self.taken.remove(&token) else {
             return;
         };
+        if ack != Ack::Done && self.is_repeat(&delivery.bytes) {
+            return;
+        }
         delivery.deliveries = delivery.deliveries.saturating_add(1);
         match ack {
             Ack::Done => {}
@@ -108,6 +130,9 @@ impl Inbox for LocalInbox {
         {
             let mut inner = self.inner.locked();
             for (_, bytes) in messages {
+                if inner.is_repeat(&bytes) {
+                    continue;
+                }
                 inner.last += 1;
                 let token = inner.last;
                 inner.waiting.push_back(Delivery {

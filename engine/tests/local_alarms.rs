@@ -1,8 +1,8 @@
-//! Alarms in memory: an alarm that is set late, from an older record, postpones nothing.
+//! Alarms in memory: an alarm that is set late, from an older record, postpones nothing, and a due timer waits once.
 
 use dormer_engine::{
-    local::{LocalAlarms, LocalInbox, deliver_due_timers},
-    port::{Alarms, Clock, Inbox, SystemClock},
+    local::{LocalAlarms, LocalInbox, deliver_due_timers, timer_due},
+    port::{Ack, Alarms, Clock, Inbox, SystemClock},
 };
 use dormer_proto::id::{Incarnation, RunId};
 use std::{sync::Arc, time::Duration};
@@ -49,4 +49,41 @@ async fn of_two_alarm_times_the_earlier_fires_whatever_the_order() {
         delivered = timeout(IN_TIME, delivered) => delivered.expect("both ring in time"),
     }
     assert_eq!(alarms.set_for(), 0);
+}
+
+/// The sweep puts it every minute, for as long as the run's outbox is full.
+#[tokio::test]
+async fn a_due_timer_waits_once_however_often_it_is_repeated() {
+    let inbox = LocalInbox::default();
+    let put = async |keys: &[&str]| {
+        let messages = keys.iter().map(|key| {
+            let run = RunId::new("toy", *key).expect("a run id");
+            let due = timer_due(&run, Incarnation(1)).expect("a message");
+            (run, due)
+        });
+        inbox.put(messages.collect()).await.expect("put");
+    };
+    put(&["a", "a", "b"]).await;
+    put(&["a"]).await;
+    let taken = inbox.take(8).await.expect("messages");
+    assert_eq!((taken.len(), inbox.depth()), (2, 2));
+    // The run may have another deadline by then.
+    put(&["a", "a"]).await;
+    assert_eq!(inbox.depth(), 3, "one in progress, and one that waits");
+    let later = taken.iter().map(|it| (it.token, Ack::Again(60_000)));
+    inbox.acknowledge(later.collect()).await;
+    put(&["a", "b"]).await;
+    assert_eq!(inbox.depth(), 2);
+    let taken = inbox.take(8).await.expect("messages");
+    assert_eq!(taken.len(), 1, "the other one comes later");
+    inbox.acknowledge(vec![(taken[0].token, Ack::Done)]).await;
+    put(&["a"]).await;
+    assert_eq!(inbox.depth(), 2, "what is done is forgotten");
+    // Only due timers are compared.
+    let run = RunId::new("toy", "a").expect("a run id");
+    inbox
+        .put(vec![(run.clone(), vec![1]), (run, vec![1])])
+        .await
+        .expect("put");
+    assert_eq!(inbox.depth(), 4);
 }
