@@ -5,7 +5,7 @@ use super::{
     machine::{Machine, Phase},
     pool::{max_unavailable, uid},
 };
-use dormer_workflows::rollout::{Slot, Uid};
+use dormer_workflows::rollout::{Flag, Member, Slot, Uid};
 
 impl World {
     /// A grant over the limit is the only one of its kind, and for a node that was down for long. None is for a node that
@@ -23,7 +23,8 @@ impl World {
         if over_limit && served && !received.repair {
             self.violation = Some("a lease over the limit for a node that was just NotReady");
         }
-        let is_member = |at: &usize| members.contains_key(&Uid::new(&uid(*at)));
+        let known = |m: &Member| !m.is(Flag::Stranger);
+        let is_member = |at: &usize| members.get(&Uid::new(&uid(*at))).is_some_and(known);
         let members = (0..self.machines.len()).filter(is_member);
         if members
             .filter(|at| self.machines[*at].received.not_compared)
