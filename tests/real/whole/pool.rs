@@ -49,7 +49,9 @@ async fn deleted_in_mid_rollout(ground: &Ground) {
         let count = |field: &str| rollout[field].as_array().map_or(0, Vec::len);
         let changed = ground.served("11.1.0-").await.len();
         let unchanged = ground.served("11.0.0-").await.len();
-        count("slots") == 0
+        // The console answers nothing yet right after a restart.
+        rollout["slots"].is_array()
+            && count("slots") == 0
             && count("gaps") == 0
             && changed <= 1
             && changed + unchanged == 2
