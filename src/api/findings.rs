@@ -1,7 +1,7 @@
-//! Findings about the cluster around, payloads and machines. Those about the cluster are made again once a minute, and sooner
-//! while they are read.
+//! Findings about the cluster around, payloads, rights and machines. Those about the cluster are made again once a minute, and
+//! sooner while they are read.
 
-use super::{Api, ApiError, planned::machine, views::template_difference};
+use super::{Api, ApiError, lacked_rights::lacked, planned::machine, views::template_difference};
 use dormer_proto::lock::Locked as _;
 use dormer_views::{
     explain,
@@ -72,8 +72,8 @@ impl Findings {
 }
 
 impl Api {
-    /// What the last survey found, payloads that this process cannot use, layers of the pool that are not in force, and
-    /// machines of earlier templates.
+    /// What the last survey found, payloads that this process cannot use, rights that roles lack, layers of the pool that are
+    /// not in force, and machines of earlier templates.
     ///
     /// # Errors
     /// The store does not answer.
@@ -81,6 +81,7 @@ impl Api {
         // One cause may be found in a hundred objects of the cluster: these few are not left out for them.
         let mut found: Vec<Finding> = self.unusable_payloads().into_iter().map(unusable).collect();
         let runs = self.run_cache.all().await?;
+        found.extend(lacked(&runs));
         let open = runs.iter().filter(|run| run.closed.is_none());
         found.extend(self.layers_refused().map(layers_unusable));
         let machines = open.filter_map(|run| machine(run).filter(|it| !it.machine_gone));

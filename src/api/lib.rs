@@ -9,6 +9,7 @@ mod dead_letters;
 mod durations;
 mod error;
 mod findings;
+mod lacked_rights;
 pub mod live;
 pub mod openapi;
 pub mod pages;

@@ -42,6 +42,10 @@ const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Time limit of each action at the end of shutdown.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 
+/// What grants the rights that every installation has.
+const GRANTS: &str =
+    "kubectl apply -f deploy/rbac.yaml grants it, or upgrade the chart together with dormer";
+
 /// Name of the engine role, as in `--role`.
 pub const ENGINE: &str = "engine";
 /// Name of the worker role.
@@ -378,10 +382,11 @@ impl Running {
 }
 
 fn watcher_status(status: &Status) -> RoleStatus {
-    match &status.error {
+    match (&status.error, status.lacks()) {
+        (_, Some(lacks)) if status.ready() => RoleStatus::Hindered(format!("{lacks}; {GRANTS}")),
         _ if status.ready() => RoleStatus::Up,
-        Some(error) => RoleStatus::Waiting(error.clone()),
-        None => RoleStatus::Waiting("the first list".into()),
+        (Some(error), _) => RoleStatus::Waiting(error.clone()),
+        (None, _) => RoleStatus::Waiting("the first list".into()),
     }
 }
 
@@ -441,6 +446,34 @@ mod tests {
         let line = "dormer_background_panics_total{work=\"a test\"} 2";
         assert!(page.contains(line), "{page}");
         running.stop().await.expect("stopped");
+    }
+
+    #[test]
+    fn a_watcher_that_may_not_list_machines_is_hindered_with_its_remedy() {
+        let status = |expected: bool| Status {
+            elected: true,
+            listed: Some(jiff::Timestamp::now()),
+            sources: vec![watcher::Source {
+                what: "machines".to_owned(),
+                state: watcher::SourceState::Forbidden("dormer may not list machines".to_owned()),
+                expected,
+            }],
+            ..Status::default()
+        };
+        assert_eq!(watcher_status(&status(false)), RoleStatus::Up);
+        let RoleStatus::Hindered(why) = watcher_status(&status(true)) else {
+            panic!("it is not hindered");
+        };
+        let remedy = "dormer may not list machines; kubectl apply -f deploy/rbac.yaml";
+        assert!(why.starts_with(remedy), "{why}");
+        let waiting = Status {
+            listed: None,
+            ..status(true)
+        };
+        assert_eq!(
+            watcher_status(&waiting),
+            RoleStatus::Waiting("the first list".into())
+        );
     }
 
     /// A server that does not answer delays the end for a while, and not for ever.

@@ -25,6 +25,7 @@ mod installation;
 pub mod join;
 pub mod keys;
 mod kubelet;
+pub mod lacked_right;
 mod mark;
 mod newcomers;
 mod off;

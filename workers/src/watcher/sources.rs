@@ -119,10 +119,14 @@ impl Sources {
 
     /// All of them, as the status shows them.
     pub(super) fn all(&self) -> Vec<Source> {
-        let source = |(what, state): &(String, SourceState)| Source {
+        let optional =
+            |kind: &Kind| matches!(kind, Kind::Machine(api) | Kind::Set(api) if api.is_cluster());
+        let states = self.states.iter();
+        let sources = states.map(|(kind, (what, state))| Source {
             what: what.clone(),
             state: state.clone(),
-        };
-        self.states.values().map(source).collect()
+            expected: !optional(kind),
+        });
+        sources.collect()
     }
 }

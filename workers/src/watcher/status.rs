@@ -12,6 +12,8 @@ pub struct Source {
     /// The kind, with its group and namespace.
     pub what: String,
     pub state: SourceState,
+    /// Whether every installation has the right to it. Rights to Cluster API's kinds are an option of the chart.
+    pub expected: bool,
 }
 
 /// Whether a source of machines is readable.
@@ -92,6 +94,16 @@ impl Status {
         }
     }
 
+    /// The right to a source of machines that every installation has, and the elected watcher does not.
+    #[must_use]
+    pub fn lacks(&self) -> Option<&str> {
+        let mut expected = self.sources.iter().filter(|it| self.elected && it.expected);
+        expected.find_map(|it| match &it.state {
+            SourceState::Forbidden(why) => Some(why.as_str()),
+            SourceState::Watched | SourceState::Absent => None,
+        })
+    }
+
     /// A round ended with this trouble.
     pub(super) fn failed(&mut self, trouble: String) {
         self.failing.get_or_insert_with(jiff::Timestamp::now);
@@ -124,5 +136,35 @@ mod tests {
             ..status
         };
         assert!(elsewhere.ready_at(since + FAILING_MAX));
+    }
+
+    #[test]
+    fn a_watcher_lacks_the_rights_that_every_installation_has_and_no_others() {
+        let source = |what: &str, expected: bool| Source {
+            what: what.to_owned(),
+            state: SourceState::Forbidden(format!("dormer may not list {what}")),
+            expected,
+        };
+        let of = |elected: bool, sources: Vec<Source>| {
+            let status = Status {
+                elected,
+                sources,
+                ..Status::default()
+            };
+            status.lacks().map(str::to_owned)
+        };
+        let cluster = || source("machines.cluster.x-k8s.io", false);
+        let machines = || source("machines.machine.openshift.io", true);
+        assert_eq!(of(true, vec![cluster()]), None);
+        assert_eq!(
+            of(true, vec![cluster(), machines()]).as_deref(),
+            Some("dormer may not list machines.machine.openshift.io")
+        );
+        assert_eq!(of(false, vec![machines()]), None, "another one reads them");
+        let watched = Source {
+            state: SourceState::Watched,
+            ..machines()
+        };
+        assert_eq!(of(true, vec![watched]), None);
     }
 }
