@@ -66,6 +66,23 @@ fn payload_built(folder: &Path) -> PathBuf {
     layout
 }
 
+#[test]
+fn a_program_that_needs_a_systems_c_library_is_put_into_no_image() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new(root.join("deploy/image/build.sh"))
+        .arg("localhost/dormer:test")
+        .env("DORMER_PROGRAM", "/bin/sh")
+        .env_remove("DORMER_TARGET")
+        .output()
+        .expect("the script");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("/bin/sh: this program needs the C library of its system"),
+        "{said}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_builds_give_one_image_with_nothing_superfluous_from_which_a_release_comes_up() {
     let part = long!("image");

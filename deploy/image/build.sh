@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds dormer's image: deploy/image/build.sh TAG [oci:FOLDER|oci-archive:FILE]
 #
-# It needs buildah, Rust with the target, musl-gcc (musl-tools), and what workers/host/win32/build.sh needs. One commit gives
-# one digest: times are those of the commit. A host program that is signed here differs each time: it is in the image under
-# /usr/share/dormer, and deploy/olm/release.sh needs that file. With a second argument the image is written there as well.
+# It needs buildah, readelf, Rust with the target, musl-gcc (musl-tools), and what workers/host/win32/build.sh needs. One
+# commit gives one digest: times are those of the commit. A host program that is signed here differs each time: it is in the
+# image under /usr/share/dormer, and deploy/olm/release.sh needs that file. With a second argument the image is written there
+# as well.
 #
 #   DORMER_TARGET   x86_64-unknown-linux-musl [default] or aarch64-unknown-linux-musl
 #   DORMER_PROGRAM, DORMER_HOST_PROGRAM   programs that are already built, such as signed ones
@@ -31,6 +32,14 @@ else
     cargo build --locked --profile dist --target "$target" --no-default-features --features nats-creds
     cp "${CARGO_TARGET_DIR:-target}/$target/dist/dormer" "$context/dormer"
     unset RUSTFLAGS
+fi
+# The image has no C library. One that the program would load is absent, and glibc in the program itself could resolve no name:
+# it loads the modules of nsswitch.conf. musl does neither.
+linked=$(LC_ALL=C readelf -lnW "$context/dormer")
+if [[ $linked == *INTERP* || $linked == *NT_GNU_ABI_TAG* ]]; then
+    echo "${DORMER_PROGRAM:-$target}: this program needs the C library of its system, and the image has none." \
+        "Build it for the target $target" >&2
+    exit 2
 fi
 if [[ -n ${DORMER_HOST_PROGRAM:-} ]]; then
     cp "$DORMER_HOST_PROGRAM" "$context/dormer-host.exe"
