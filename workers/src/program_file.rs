@@ -86,7 +86,7 @@ impl Program {
     /// Reads the headers and the version resource.
     ///
     /// # Errors
-    /// It is no program for 64-bit Windows on AMD64, in a sentence.
+    /// It is no whole program for 64-bit Windows on AMD64, in a sentence.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let file = PeFile64::parse(bytes)
             .map_err(|error| format!("it is no 64-bit program for Windows: {error}"))?;
@@ -100,9 +100,26 @@ impl Program {
         if header.characteristics.get(LE) & IMAGE_FILE_DLL != 0 {
             return Err("it is a library, not a program".to_owned());
         }
+        let sections = file.section_table();
+        let ends = sections.iter().map(|section| {
+            let (from, size) = section.pe_file_range();
+            // What is zero from the start has no content in the file.
+            let is_empty = size == 0 || from == 0;
+            if is_empty {
+                0
+            } else {
+                u64::from(from) + u64::from(size)
+            }
+        });
+        let (needed, has) = (ends.max().unwrap_or_default(), bytes.len());
+        if needed > has as u64 {
+            return Err(format!(
+                "it is cut: its sections end at byte {needed}, and it has {has}"
+            ));
+        }
         let resources = file
             .data_directories()
-            .resource_directory(bytes, &file.section_table())
+            .resource_directory(bytes, &sections)
             .map_err(|error| format!("its resources cannot be read: {error}"))?;
         let version = resources.and_then(|directory| version(&file, bytes, directory));
         let go = GoBuild::find(bytes);
@@ -221,6 +238,87 @@ mod tests {
 
     fn program(bytes: &[u8]) -> Program {
         Program::parse(bytes).expect("a program")
+    }
+
+    #[test]
+    fn a_program_that_was_not_copied_to_its_end_is_refused_wherever_it_is_cut() {
+        let whole = windows_program(AMD64, Some([2, 3, 1, 0]));
+        let headers = 0x170;
+        for end in 0..whole.len() {
+            let why = Program::parse(&whole[..end]).expect_err("a part of it");
+            let says = if end < headers {
+                "it is no 64-bit program"
+            } else {
+                "it is cut"
+            };
+            assert!(why.starts_with(says), "{end}: {why}");
+        }
+    }
+
+    #[test]
+    fn odd_headers_are_refused_with_a_sentence_or_read_and_nothing_panics() {
+        let version = Some(ProductVersion([2, 3, 1, 0]));
+        let whole = windows_program(AMD64, Some([2, 3, 1, 0]));
+        let row = whole[0x148..0x170].to_vec();
+        let (most, none) = ([0xff; 4], [0; 4]);
+        let no_program = Err("it is no 64-bit program");
+        // Of the whole program: the COFF header begins at 0x44, the optional one at 0x58, its directory of resources at 0xd8,
+        // the section table at 0x148, and the resources at 0x200.
+        for (name, changes, wanted) in [
+            ("nothing odd", vec![], Ok(version)),
+            ("a header far behind", vec![(0x3c, &most[..])], no_program),
+            ("a 32-bit program", vec![(0x58, &[0x0b, 1][..])], no_program),
+            ("most sections", vec![(0x46, &most[..2])], no_program),
+            (
+                "a long optional header",
+                vec![(0x54, &most[..2])],
+                no_program,
+            ),
+            ("most directories", vec![(0xc4, &most[..])], no_program),
+            (
+                "a section far behind",
+                vec![(0x15c, &most[..])],
+                Err("it is cut"),
+            ),
+            (
+                "a section that is too long",
+                vec![(0x150, &most[..]), (0x158, &most[..])],
+                Err("it is cut"),
+            ),
+            (
+                "two sections over each other",
+                vec![(0x46, &[2, 0][..]), (0x170, &row[..])],
+                Ok(version),
+            ),
+            (
+                "resources nowhere",
+                vec![(0xd8, &most[..])],
+                Err("its resources"),
+            ),
+            (
+                "resources that are too long",
+                vec![(0xdc, &most[..])],
+                Err("its resources"),
+            ),
+            ("no resources", vec![(0xd8, &none[..])], Ok(None)),
+            ("most resources", vec![(0x20c, &most[..])], Ok(None)),
+            // The table of types is its own table of names, and of languages.
+            (
+                "resources in a circle",
+                vec![(0x214, &[0, 0, 0, 0x80][..])],
+                Ok(None),
+            ),
+        ] {
+            let mut bytes = whole.clone();
+            for (at, value) in changes {
+                bytes[at..at + value.len()].copy_from_slice(value);
+            }
+            match (Program::parse(&bytes), wanted) {
+                (Ok(program), Ok(version)) => assert_eq!(program.version, version, "{name}"),
+                (Err(why), Err(says)) => assert!(why.starts_with(says), "{name}: {why}"),
+                (parsed, _) => panic!("{name}: {parsed:?}"),
+            }
+        }
     }
 
     #[test]

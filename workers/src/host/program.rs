@@ -10,9 +10,13 @@ use std::{
 /// Largest program that is taken: several times what ours has.
 const BYTES_MAX: u64 = 32 << 20;
 /// `IMAGE_FILE_MACHINE_AMD64` (Microsoft Learn, PE Format, machine types).
-const AMD64: u16 = 0x8664;
+const AMD64: u64 = 0x8664;
 /// Where a DOS header names the offset of the PE header (Microsoft Learn, PE Format, MS-DOS stub).
 const OFFSET_AT: usize = 0x3c;
+/// Bytes of the signature and of the COFF header behind it.
+const HEADER_BYTES: usize = 24;
+/// Bytes of a row of the section table.
+const SECTION_BYTES: usize = 40;
 
 /// `dormer-host.exe` with its hash, checked to be a 64-bit Windows program.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,7 +44,13 @@ pub enum ProgramError {
         "the host program is for machine type 0x{0:04x}, not for x86-64 (0x8664): Windows nodes are x86-64; give the \
          dormer-host.exe of this release"
     )]
-    Machine(u16),
+    Machine(u64),
+    /// The file is shorter than its own headers say: it was not copied to its end.
+    #[error(
+        "the host program is cut: its headers ask for {0} bytes, and it has {1}; give the whole dormer-host.exe of this \
+         release"
+    )]
+    Cut(u64, u64),
 }
 
 impl HostProgram {
@@ -66,14 +76,20 @@ impl HostProgram {
         if bytes.len() as u64 > BYTES_MAX {
             return Err(ProgramError::TooLarge(bytes.len() as u64));
         }
-        match machine(&bytes) {
-            None => Err(ProgramError::NotPe),
-            Some(AMD64) => Ok(Self {
-                sha256: sha256_hex(&bytes),
-                bytes,
-            }),
-            Some(other) => Err(ProgramError::Machine(other)),
+        let header = header(&bytes).ok_or(ProgramError::NotPe)?;
+        match number(&bytes, header + 4, 2) {
+            None => return Err(ProgramError::NotPe),
+            Some(AMD64) => {}
+            Some(other) => return Err(ProgramError::Machine(other)),
         }
+        let (needed, has) = (needed(&bytes, header), bytes.len() as u64);
+        if needed > has {
+            return Err(ProgramError::Cut(needed, has));
+        }
+        Ok(Self {
+            sha256: sha256_hex(&bytes),
+            bytes,
+        })
     }
 
     /// Its content.
@@ -98,28 +114,66 @@ impl fmt::Debug for HostProgram {
     }
 }
 
-/// The machine type in a PE header; none if there is no such header.
-fn machine(bytes: &[u8]) -> Option<u16> {
+/// A little-endian number of so many bytes. `None`: the file ends before.
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let found = bytes.get(at..at.checked_add(length)?)?;
+    let digits = found.iter().rev();
+    Some(digits.fold(0, |number, digit| (number << 8) | u64::from(*digit)))
+}
+
+/// Where the PE header begins; none if there is no such header.
+fn header(bytes: &[u8]) -> Option<usize> {
     if !bytes.starts_with(b"MZ") {
         return None;
     }
-    let offset = bytes.get(OFFSET_AT..OFFSET_AT + 4)?;
-    let offset = usize::try_from(u32::from_le_bytes(offset.try_into().ok()?)).ok()?;
-    let header = bytes.get(offset..)?.strip_prefix(b"PE\0\0")?;
-    Some(u16::from_le_bytes(header.get(..2)?.try_into().ok()?))
+    let at = usize::try_from(number(bytes, OFFSET_AT, 4)?).ok()?;
+    bytes.get(at..)?.starts_with(b"PE\0\0").then_some(at)
+}
+
+/// Bytes that the file has at least, by its header and its sections. Windows reads no more of a section than it has in memory.
+fn needed(bytes: &[u8], header: usize) -> u64 {
+    let count = |at: usize| number(bytes, header + at, 2).unwrap_or_default();
+    let (sections, optional) = (count(6), count(20));
+    let table = (header + HEADER_BYTES) as u64 + optional;
+    if sections == 0 {
+        // The stand-in of simulated hosts: nothing of it would run.
+        return bytes.len() as u64;
+    }
+    let end = |section: u64| {
+        let at = usize::try_from(table + section * SECTION_BYTES as u64).ok()?;
+        let of = |field: usize| number(bytes, at + field, 4);
+        let (memory, file, from) = (of(8)?, of(16)?, of(20)?);
+        let size = memory.min(file);
+        // What is zero from the start has no content in the file.
+        let is_empty = size == 0 || from == 0;
+        Some(if is_empty { 0 } else { from + size })
+    };
+    let ends = (0..sections).filter_map(end);
+    let headers = table + sections * SECTION_BYTES as u64;
+    ends.fold(headers, u64::max)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_testkit::windows_program;
 
-    fn pe(machine: u16) -> Vec<u8> {
+    fn pe(machine: u64) -> Vec<u8> {
         let mut bytes = b"MZ".to_vec();
         bytes.resize(OFFSET_AT, 0);
         bytes.extend(0x80_u32.to_le_bytes());
         bytes.resize(0x80, 0);
         bytes.extend(b"PE\0\0");
-        bytes.extend(machine.to_le_bytes());
+        bytes.extend(&machine.to_le_bytes()[..2]);
+        bytes
+    }
+
+    /// A field of a whole program, with another value: its offset, and its bytes.
+    fn with(changes: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = windows_program(0x8664, Some([1, 0, 0, 0]));
+        for (at, value) in changes {
+            bytes[*at..at + value.len()].copy_from_slice(value);
+        }
         bytes
     }
 
@@ -137,6 +191,78 @@ mod tests {
             let error = HostProgram::of(bytes).expect_err("no program");
             assert!(matches!(error, ProgramError::NotPe), "{error}");
         }
+    }
+
+    #[test]
+    fn a_program_that_was_not_copied_to_its_end_is_refused_wherever_it_is_cut() {
+        let whole = with(&[]);
+        HostProgram::of(whole.clone()).expect("a whole program");
+        // From where the header names the number of sections.
+        for end in 0x48..whole.len() {
+            let error = HostProgram::of(whole[..end].to_vec()).expect_err("a part of it");
+            assert!(matches!(error, ProgramError::Cut(..)), "{end}: {error}");
+            let has = format!("and it has {end};");
+            assert!(error.to_string().contains(&has), "{error}");
+        }
+        for end in 0..0x46 {
+            let error = HostProgram::of(whole[..end].to_vec()).expect_err("a part of it");
+            assert!(matches!(error, ProgramError::NotPe), "{end}: {error}");
+        }
+    }
+
+    #[test]
+    fn odd_headers_are_refused_or_taken_and_nothing_panics() {
+        // Of the whole program: the COFF header begins at 0x44, the section table at 0x148.
+        let (sections, optional, section) = (0x46, 0x54, 0x148);
+        let (most, none) = ([0xff; 4], [0; 4]);
+        for (name, changes, cut) in [
+            ("most sections", vec![(sections, &most[..2])], true),
+            ("a long optional header", vec![(optional, &most[..2])], true),
+            (
+                "a section far behind",
+                vec![(section + 20, &most[..])],
+                true,
+            ),
+            (
+                "a section that is too long",
+                vec![(section + 8, &most[..]), (section + 16, &most[..])],
+                true,
+            ),
+            (
+                "the end of everything",
+                vec![
+                    (section + 8, &most[..]),
+                    (section + 16, &most[..]),
+                    (section + 20, &most[..]),
+                ],
+                true,
+            ),
+            // Linkers pad what the file has of a section.
+            (
+                "padding that was left out",
+                vec![(section + 16, &most[..])],
+                false,
+            ),
+            // What is zero from the start, in memory alone.
+            (
+                "a section without content",
+                vec![(section + 16, &none[..])],
+                false,
+            ),
+            (
+                "a section in the headers",
+                vec![(section + 20, &none[..])],
+                false,
+            ),
+        ] {
+            let refused = HostProgram::of(with(&changes)).err();
+            let is_cut = matches!(refused, Some(ProgramError::Cut(..)));
+            assert_eq!(is_cut, cut, "{name}: {refused:?}");
+            assert_eq!(refused.is_some(), cut, "{name}: {refused:?}");
+        }
+        let far = with(&[(OFFSET_AT, &most[..])]);
+        let error = HostProgram::of(far).expect_err("no header");
+        assert!(matches!(error, ProgramError::NotPe), "{error}");
     }
 
     #[test]
