@@ -209,7 +209,7 @@ pub const CONTAINERD: [Program; 7] = [
         version: "1.7",
         supported: true,
         remark: "its updates ended in September 2026; WMCO still ships 1.7.27; not for a kubelet from 1.38 on",
-        source: "containerd v2.4.2's table of releases; WMCO 11.0.0; docs/settings.md",
+        source: "containerd v2.4.2's table of releases; WMCO 11.0.0; KEP-4033 (kubernetes/enhancements#6087)",
     },
     Program {
         version: "2.0",
@@ -289,6 +289,15 @@ mod tests {
             ("4", None),
         ] {
             assert_eq!(Minor::parse(text), minor, "{text}");
+        }
+    }
+
+    /// A page of ours that takes it from this table would be its own source.
+    #[test]
+    fn the_source_of_a_row_is_no_page_of_ours() {
+        for row in CONTAINERD.iter().chain(&OPENSSH) {
+            let ours = row.source.contains("docs/") || row.source.is_empty();
+            assert!(!ours, "{}: {}", row.version, row.source);
         }
     }
 

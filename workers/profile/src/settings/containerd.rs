@@ -18,7 +18,7 @@ const NRI: &str = "io.containerd.nri.v1.nri";
 const SERVER_2025: &str = "10.0.26100";
 /// First pause image for Windows Server 2025 (containerd#13156, windows-testing#557).
 const PAUSE_2025: [u32; 3] = [3, 10, 2];
-/// First kubelet that needs containerd 2 (kubernetes' container runtime requirements, 1.38).
+/// First kubelet that needs containerd 2 (KEP-4033: 1.7 does not answer `RuntimeConfig`, and there is no fallback any more).
 const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
 /// The runtime of pods that name none, where the configuration does not say (containerd v1.7.35 `pkg/cri/config/config_windows.go`,
 /// v2.4.2 `internal/cri/config/config_windows.go`).

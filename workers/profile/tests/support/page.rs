@@ -307,6 +307,9 @@ containerd 1.7 knows of a runtime only what its file says, and has no other one;
 1.7 has `container_annotations`. `ScrubLogs` is there for all releases: containerd's default has it only since 1.7.35, 2.2.7, 2.3.4
 and 2.4.0, and the shim's since hcsshim 0.15.0-rc.2. From 2.0 on `runhcs-wcow-hypervisor` has its `runtime_path`, too.
 
+The built-in profiles have `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods` for kubelets from 1.34 on. In 1.33 the gate
+`WindowsGracefulNodeShutdown` is off by default, and without it the periods do nothing on Windows. For 1.33 a layer sets all three.
+
 ";
     let after = "
 Also refused:
@@ -315,7 +318,10 @@ Also refused:
   config dump` does not do;
 - a service of containerd whose file (`--config`) is not among the `files` of its section;
 - `mirrors` where that file does not name their folder as the registries' `config_path`: a blocked registry would be open;
-- a runtime of containerd without `runtime_path`, and from 2.0 on NRI that is not disabled;
+- a runtime of containerd without `runtime_path`: a shim of its name on the PATH is taken before the one beside containerd
+  (containerd `core/runtime/v2/shim_manager.go`);
+- from containerd 2.0 on NRI that is not disabled: 1.7 has it off (`pkg/nri/config.go`), later ones have it on
+  (`internal/nri/config.go`);
 - a field that the kubelet or kube-proxy of that release does not have, such as `maxPodss`. The programs themselves warn, and
   ignore it (kubernetes v1.33.13 and v1.37.2 `pkg/kubelet/kubeletconfig/util/codec/codec.go`, `cmd/kube-proxy/app/options.go`).
   `workers/profile/src/settings/kubelet_fields.txt` and `kube_proxy_fields.txt` have the fields of 1.33 to 1.37;
@@ -331,7 +337,8 @@ Also refused:
 - dynamic ports that Windows does not take: fewer than 255, or below 1025. And those that NodePorts need:
   30000 to 32767 (kubernetes v1.37.2 `pkg/kubeapiserver/options/options.go`). dormer does not read the API server's
   `--service-node-port-range`;
-- containerd 1.7 for a kubelet from 1.38 on;
+- containerd 1.7 for a kubelet from 1.38 on: it does not answer the CRI's `RuntimeConfig`, and that kubelet no longer falls back
+  to a setting of its own (KEP-4033, kubernetes/enhancements#6087);
 - `singleProcessOOMKill`, `userNamespaces` and `defaultPodSysctls`, which end a kubelet on Windows (`validation_windows.go`
   there);
 - an age of logs without a size: kube-log-runner rotates, and removes, only files that have a size limit (kubernetes v1.34.4
