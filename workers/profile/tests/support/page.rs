@@ -1,6 +1,6 @@
 //! `docs/settings.md`: every row of the table, with the tests and the programs that hold it.
 
-use dormer_profile::settings;
+use dormer_profile::{document::Section, settings, values::Values, variables::KNOWN};
 use expect_test::expect_file;
 
 /// Rows of nodes' configuration: the tests that fail without them, a mistake that is planted, and the program that refuses
@@ -285,6 +285,41 @@ fn rows() -> String {
     text
 }
 
+/// The variables for people: what each is, and who sets it.
+fn variables() -> String {
+    let mut text = String::from(
+        "\
+### Variables
+
+A text of a profile names a variable as `${NAME}`. A layer sets one as `variables: { LOG_FILE_SIZE: 100Mi }`. What dormer itself
+knows of a machine comes first. A profile has variables of its own, too, which a layer can change: the built-in ones have
+`PAUSE_IMAGE`, `CNI_BIN` and `CNI_CONF`, and `openshift` has `OVERLAY_NETWORK`.
+
+| variable | meaning | who sets it |
+|---|---|---|
+",
+    );
+    let values = Values::default().variables();
+    for known in KNOWN {
+        let of_dormer =
+            known.name.starts_with("PAYLOAD") || values.iter().any(|(name, _)| name == known.name);
+        let who = match (of_dormer, known.optional) {
+            (true, false) => "dormer",
+            (true, true) => "dormer, where it knows one; else a layer",
+            (false, _) => "a layer",
+        };
+        let section = match known.from {
+            Section::Host => "",
+            Section::Node => "; in the node section only",
+        };
+        text += &format!(
+            "| `{}` | {}{section} | {who} |\n",
+            known.name, known.meaning
+        );
+    }
+    text
+}
+
 #[test]
 fn the_page_of_settings_has_every_row() {
     let introduction = "\
@@ -384,6 +419,8 @@ conditions must hold. A value of the registry can be for some Windows builds onl
 So a gate more for kube-proxy is `featureGates: { ContextualLogging: true }`, for every release (1.33 to 1.37 know it). An object with `when`,
 `value` and another key is refused, and so is one with a `when` and no `value`.
 
+";
+    let of_rows = "
 ## What holds each row
 
 Each row of a node's configuration has a test that fails when the row is taken away
@@ -391,6 +428,7 @@ Each row of a node's configuration has a test that fails when the row is taken a
 programs read every document, and refuse the mistakes that they can see ([Tests](testing.md)).
 
 ";
-    let page = format!("{introduction}{}{after}{}", settings::page(), rows());
+    let (table, variables, rows) = (settings::page(), variables(), rows());
+    let page = format!("{introduction}{table}{after}{variables}{of_rows}{rows}");
     expect_file!["../../../../docs/settings.md"].assert_eq(&page);
 }
