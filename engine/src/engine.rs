@@ -452,8 +452,10 @@ mod tests {
     fn passes_of_engines_that_began_together_differ_by_half_an_interval() {
         let every = Duration::from_secs(40);
         let pauses: Vec<Duration> = (0..1_000).map(|_| jittered(every)).collect();
-        let (least, most) = (pauses.iter().min(), pauses.iter().max());
-        let (least, most) = (*least.expect("some"), *most.expect("some"));
+        let least = pauses.iter().min();
+        let most = pauses.iter().max();
+        let least = *least.expect("some");
+        let most = *most.expect("some");
         assert!(least >= Duration::from_secs(30) && most <= Duration::from_secs(50));
         assert!(
             most - least > Duration::from_secs(15),

@@ -32,7 +32,8 @@ fn covered<T>(
 ) -> Option<T> {
     let parts = envelope::parts(bytes).ok()?;
     let incarnation = of.incarnation.0.to_be_bytes();
-    let (version, schema) = (parts.version.to_be_bytes(), parts.schema.to_be_bytes());
+    let version = parts.version.to_be_bytes();
+    let schema = parts.schema.to_be_bytes();
     let all: [&[u8]; 6] = [
         &incarnation,
         of.run.as_str().as_bytes(),
@@ -194,7 +195,8 @@ pub async fn key_last_records<P: Ports>(
     keys: &HistoryKeys,
 ) -> Result<(usize, usize), StoreError> {
     let incarnation = ports.history().incarnation();
-    let (mut written, mut runs) = (0, 0);
+    let mut written = 0;
+    let mut runs = 0;
     let mut after: Option<RunId> = None;
     loop {
         let heads = ports.reader().heads(after.as_ref(), PAGE).await?;

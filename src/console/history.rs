@@ -39,7 +39,8 @@ impl HistoryPart {
 
     fn address(self) -> String {
         let number = |it: Option<u64>| it.map(|it| it.to_string());
-        let (before, episode) = (number(self.before), number(self.episode));
+        let before = number(self.before);
+        let episode = number(self.episode);
         let query = query(&[
             ("before", before.as_deref()),
             ("episode", episode.as_deref()),

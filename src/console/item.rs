@@ -84,7 +84,8 @@ impl Item {
 
     /// Order of the list: by `column` or, without one, machines in trouble first, then by state, then by name.
     pub(super) fn order(&self, other: &Self, column: Option<ItemColumn>) -> Ordering {
-        let (one, two) = (&self.machine, &other.machine);
+        let one = &self.machine;
+        let two = &other.machine;
         let by = match column {
             None => self.rank().cmp(&other.rank()),
             Some(ItemColumn::Name) => Ordering::Equal,
@@ -230,7 +231,8 @@ mod tests {
 
     #[test]
     fn rows_are_made_once_for_a_snapshot_and_anew_for_one_without_a_number() {
-        let (cache, live) = (ItemCache::default(), Live::default());
+        let cache = ItemCache::default();
+        let live = Live::default();
         let items = |number| {
             let snapshot = Snapshot {
                 number,

@@ -64,7 +64,8 @@ impl Target {
         let mut done = Vec::new();
         let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True",
             "reason": "DormerApproved"}]}});
-        let (params, approved) = (PatchParams::default(), Patch::Merge(&approved));
+        let params = PatchParams::default();
+        let approved = Patch::Merge(&approved);
         let requests = by.api(CSR, "");
         let patched = requests.patch_subresource("approval", &self.csr, &params, &approved);
         if patched.await.is_ok() {

@@ -312,7 +312,8 @@ async fn a_release_is_installed_upgraded_and_taken_away() {
 
     release.helm(&["uninstall", "dormer", "--namespace=dormer"]);
     assert!(release.pool().await.is_some(), "the pool is people's");
-    let (group, kind) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+    let group = "apiextensions.k8s.io";
+    let kind = "CustomResourceDefinition";
     let kept = release
         .found(group, "v1", kind, "windowspools.dormer.io")
         .await;

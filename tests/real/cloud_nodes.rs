@@ -33,7 +33,8 @@ async fn new_node(site: &Site, name: &str) {
 async fn tries(by: &Client, node: &str, change: &Value, status: bool) -> Result<(), String> {
     let world = World { admin: by.clone() };
     let api = world.api(NODE, "");
-    let (params, how) = (PatchParams::default(), Patch::Merge(change));
+    let params = PatchParams::default();
+    let how = Patch::Merge(change);
     let done = match status {
         true => api.patch_status(node, &params, &how).await,
         false => api.patch(node, &params, &how).await,

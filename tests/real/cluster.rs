@@ -184,7 +184,8 @@ fn start_as(how: fn() -> Start<ControlPlane>, ours: &str) -> Result<ControlPlane
         Start::Started(plane) => plane,
         Start::Skipped(skipped) => return Err(skipped),
     };
-    let (of, crds) = (&plane, &crds);
+    let of = &plane;
+    let crds = &crds;
     prepared(
         of,
         |world| async move { prepare(of, &world, crds, ours).await },

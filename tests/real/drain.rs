@@ -294,7 +294,8 @@ struct Swap {
 impl Swap {
     async fn happen(&self) {
         let field = |field: &str| self.pod["metadata"][field].as_str().expect("text");
-        let (namespace, name) = (field("namespace"), field("name"));
+        let namespace = field("namespace");
+        let name = field("name");
         self.world.delete(POD, namespace, name).await;
         self.world.create(self.pod.clone()).await;
     }

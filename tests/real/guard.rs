@@ -53,7 +53,8 @@ struct Attack {
 /// Everything that is tried in a part of the cluster.
 fn attacks(site: &Site) -> Vec<Attack> {
     let site_name = site.name;
-    let (home, machines) = (home(site), site.machines.clone());
+    let home = home(site);
+    let machines = site.machines.clone();
     let windows = format!("{site_name}-win");
     let linux = format!("{site_name}-linux");
     let theirs = format!("{site_name}-theirs");
@@ -799,7 +800,8 @@ async fn who_takes_a_brake_off_a_pool_needs_its_verb() {
         to(Create(pool), refused)
     };
     let edit = |spec: Value, refused| to(Change(json!({"spec": spec})), refused);
-    let (force, automatic) = ("needs the verb force", "needs the verb automatic");
+    let force = "needs the verb force";
+    let automatic = "needs the verb automatic";
     let forced = || json!({"drain": {"afterTimeout": "Force"}});
     let allowed = async |by: &Client, what: &Attack| {
         await_condition(&what.what(), PATIENCE, || async {

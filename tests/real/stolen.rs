@@ -27,7 +27,8 @@ async fn reads_the_key(site: &Site, account: &Speaker) -> bool {
 /// Takes the steps 2 and 3 after a stolen worker, while a machine joins by a token of this kind.
 async fn after_the_steps(site: Site, tokens: Tokens) {
     unguarded(&site, |_, _| true).await;
-    let (home, world) = (home(&site), site.world.clone());
+    let home = home(&site);
+    let world = site.world.clone();
     let key = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "cloud-private-key", "namespace": home},
         "stringData": {"private-key.pem": "a key"}});

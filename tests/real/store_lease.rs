@@ -74,7 +74,8 @@ async fn a_second_dormer_with_another_folder_is_refused_and_one_on_the_same_fold
     }
     let of = |store: &str, name: &str| arguments(&site, &home, &folder.path().join(store), name);
     let held_by = |name: &'static str| {
-        let (site, home) = (&site, &home);
+        let site = &site;
+        let home = &home;
         await_some(name, PATIENCE, move || async move {
             let lease = site.world.get(LEASE, home, "dormer-watcher").await?;
             let holder = lease["spec"]["holderIdentity"].as_str()?;

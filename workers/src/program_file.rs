@@ -111,7 +111,8 @@ impl Program {
                 u64::from(from) + u64::from(size)
             }
         });
-        let (needed, has) = (ends.max().unwrap_or_default(), bytes.len());
+        let needed = ends.max().unwrap_or_default();
+        let has = bytes.len();
         if needed > has as u64 {
             return Err(format!(
                 "it is cut: its sections end at byte {needed}, and it has {has}"
@@ -260,7 +261,8 @@ mod tests {
         let version = Some(ProductVersion([2, 3, 1, 0]));
         let whole = windows_program(AMD64, Some([2, 3, 1, 0]));
         let row = whole[0x148..0x170].to_vec();
-        let (most, none) = ([0xff; 4], [0; 4]);
+        let most = [0xff; 4];
+        let none = [0; 4];
         let no_program = Err("it is no 64-bit program");
         // Of the whole program: the COFF header begins at 0x44, the optional one at 0x58, its directory of resources at 0xd8,
         // the section table at 0x148, and the resources at 0x200.

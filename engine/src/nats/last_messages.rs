@@ -202,7 +202,8 @@ impl LastHeaders {
         let answer = timeout(ANSWER_MAX, request).await;
         let answer = answer.map_err(|_| lost("no answer".into()))?;
         let mut page = answer.map_err(|e| lost(e.to_string()))?;
-        let (mut count, mut left) = (0, 0);
+        let mut count = 0;
+        let mut left = 0;
         loop {
             // The request has no expiry, so the page of a server that died meanwhile would never end.
             let next = timeout(ANSWER_MAX, page.next()).await;

@@ -356,7 +356,8 @@ mod tests {
             }
             assert_eq!(firsts, [1; 64], "{count} engines");
             assert_eq!(seconds, [u64::from(count > 1); 64], "{count} engines");
-            let (least, most) = (shares.iter().min(), shares.iter().max());
+            let least = shares.iter().min();
+            let most = shares.iter().max();
             assert!(most.unwrap() - least.unwrap() <= 1, "{shares:?}");
         }
     }
@@ -367,7 +368,8 @@ mod tests {
             let live = numbers(&engines(count));
             let mut fewer = live.clone();
             let gone = fewer.pop_first().unwrap();
-            let (before, after) = (firsts(&live, PARTITIONS), firsts(&fewer, PARTITIONS));
+            let before = firsts(&live, PARTITIONS);
+            let after = firsts(&fewer, PARTITIONS);
             let moved = before
                 .iter()
                 .filter(|(at, engine)| **engine != gone && after.get(at) != Some(engine));

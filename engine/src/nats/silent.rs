@@ -207,12 +207,14 @@ mod tests {
     #[test]
     fn word_of_a_silent_engine_does_not_keep_itself_alive() {
         let begun = Instant::now();
-        let (mut one, mut two) = (SilentEngines::default(), SilentEngines::default());
+        let mut one = SilentEngines::default();
+        let mut two = SilentEngines::default();
         one.note(1, read(READS), begun);
         for second in 0..120 {
             // Each word is half a second old when it is heard.
             let said = begun + after(second);
-            let (by_one, by_two) = (one.said(said), two.said(said));
+            let by_one = one.said(said);
+            let by_two = two.said(said);
             let heard = said + Duration::from_millis(500);
             one.receive(by_two, heard);
             two.receive(by_one, heard);

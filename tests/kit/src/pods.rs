@@ -348,7 +348,8 @@ impl Shared {
         let mut lines = String::new();
         for service in services.iter() {
             let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default();
-            let (name, namespace) = (text("name"), text("namespace"));
+            let name = text("name");
+            let namespace = text("namespace");
             let Some(selector) = service["spec"]["selector"].as_object() else {
                 continue;
             };

@@ -137,7 +137,8 @@ fn bill(
     };
     let component = |id: &String| {
         let about = &packages[id];
-        let (name, version) = (text(&about["name"]), text(&about["version"]));
+        let name = text(&about["name"]);
+        let version = text(&about["version"]);
         let mut component = json!({
             "type": "library", "bom-ref": reference(id), "name": name, "version": version,
             "purl": reference(id),

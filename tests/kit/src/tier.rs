@@ -690,7 +690,8 @@ mod tests {
             content: content.to_owned(),
             clean,
         };
-        let (clean, other) = (tree("c1", "f1", true), tree("c2", "f2", true));
+        let clean = tree("c1", "f1", true);
+        let other = tree("c2", "f2", true);
         assert_eq!(tested_commit(Some(&clean), Some(&clean)), Ok("c1"));
         for (begin, end) in [
             (Some(&clean), Some(&other)),
@@ -773,7 +774,8 @@ mod tests {
 
     /// Whether the arguments of `cargo test` select a test in this file.
     fn selects(select: &[&str], file: &str) -> bool {
-        let (packages, targets) = (values(select, "-p"), values(select, "--test"));
+        let packages = values(select, "-p");
+        let targets = values(select, "--test");
         let (package, module) = module_of(file, targets.first().copied());
         let is_filter =
             |it: &&&str| !it.starts_with('-') && !packages.contains(*it) && !targets.contains(*it);

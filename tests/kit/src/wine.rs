@@ -589,8 +589,10 @@ mod tests {
     #[test]
     fn a_power_cut_ends_what_bears_the_mark_and_nothing_else() {
         let folder = test_dir("wine");
-        let (ours, other) = (folder.path().join("prefix"), folder.path().join("prefix2"));
-        let (mut one, mut two) = (process(&ours), process(&other));
+        let ours = folder.path().join("prefix");
+        let other = folder.path().join("prefix2");
+        let mut one = process(&ours);
+        let mut two = process(&other);
         let dead = std::thread::scope(|scope| {
             // A process is reaped by the one that started it.
             let reaped = scope.spawn(|| one.wait());

@@ -55,7 +55,8 @@ impl Bench {
 
     async fn asks_and_joins(&self, machine: &MachineRef, tokens: Tokens) -> Result<(), String> {
         let world = &self.site.world;
-        let (home, uid) = (home(&self.site), &machine.uid);
+        let home = home(&self.site);
+        let uid = &machine.uid;
         let join = join::namespace(&home);
         let secret = format!("bootstrap-token-{}", token::id(&home, uid, 0));
         let own = tokens == Tokens::Bootstrap;

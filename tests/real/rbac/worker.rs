@@ -44,7 +44,8 @@ impl Bench {
 
     /// A canary is made, judged with its log, and made again. No kubelet runs it: what one says is written here.
     pub(super) async fn canary(&self, number: u32) -> Result<(), String> {
-        let (world, namespace) = (&self.site.world, canaries(&self.site));
+        let world = &self.site.world;
+        let namespace = canaries(&self.site);
         let node = self.site.joined(&format!("y{number}")).await.name;
         let settings = Settings {
             canaries: Some(namespace.clone()),

@@ -117,7 +117,8 @@ async fn lost_and_restored(ground: &Ground, dump: &Path) {
     until_drains(&crew, &upgraded, "second").await;
     drop(crew);
 
-    let (tally, nodes) = (ground.tally(), uids(&ground.served("11.0.0-").await));
+    let tally = ground.tally();
+    let nodes = uids(&ground.served("11.0.0-").await);
     ground.record.reset_max_unavailable();
     let began = Instant::now();
     let crew = started!(Crew::restored(ground, dump));
@@ -174,7 +175,8 @@ async fn restored_beside_another(ground: &Ground, lost: &Ground, dump: &Path) {
     crew.until_all_serve(2, "11.0.0-").await;
     crew.end();
 
-    let (tally, nodes) = (ground.tally(), uids(&ground.served("11.0.0-").await));
+    let tally = ground.tally();
+    let nodes = uids(&ground.served("11.0.0-").await);
     let began = Instant::now();
     let crew = started!(Crew::restored(ground, dump));
     crew.until_all_serve(2, "11.0.0-").await;

@@ -182,7 +182,8 @@ async fn rotated(ground: &Ground, person: PathBuf) {
         ground.web_servers().await.len() == 3
     })
     .await;
-    let (moved, before) = (pods().await, ground.tally());
+    let moved = pods().await;
+    let before = ground.tally();
     let [old, none] = bench.keys().await;
     assert!(old.is_some() && none.is_none());
 
@@ -199,8 +200,10 @@ async fn rotated(ground: &Ground, person: PathBuf) {
     assert_eq!(bench.keys().await, [Some(first.private.clone()), None]);
 
     // The second person begins when the first one has read the Secret, and is done before it is written.
-    let (slow, quick) = (bench.key("slow"), bench.key("quick"));
-    let (person, port) = (bench.person.clone(), ground.ssh_port);
+    let slow = bench.key("slow");
+    let quick = bench.key("quick");
+    let person = bench.person.clone();
+    let port = ground.ssh_port;
     let arguments = [
         "ssh-key",
         "rotate",

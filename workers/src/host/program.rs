@@ -82,7 +82,8 @@ impl HostProgram {
             Some(AMD64) => {}
             Some(other) => return Err(ProgramError::Machine(other)),
         }
-        let (needed, has) = (needed(&bytes, header), bytes.len() as u64);
+        let needed = needed(&bytes, header);
+        let has = bytes.len() as u64;
         if needed > has {
             return Err(ProgramError::Cut(needed, has));
         }
@@ -133,7 +134,8 @@ fn header(bytes: &[u8]) -> Option<usize> {
 /// Bytes that the file has at least, by its header and its sections. Windows reads no more of a section than it has in memory.
 fn needed(bytes: &[u8], header: usize) -> u64 {
     let count = |at: usize| number(bytes, header + at, 2).unwrap_or_default();
-    let (sections, optional) = (count(6), count(20));
+    let sections = count(6);
+    let optional = count(20);
     let table = (header + HEADER_BYTES) as u64 + optional;
     if sections == 0 {
         // The stand-in of simulated hosts: nothing of it would run.
@@ -142,7 +144,9 @@ fn needed(bytes: &[u8], header: usize) -> u64 {
     let end = |section: u64| {
         let at = usize::try_from(table + section * SECTION_BYTES as u64).ok()?;
         let of = |field: usize| number(bytes, at + field, 4);
-        let (memory, file, from) = (of(8)?, of(16)?, of(20)?);
+        let memory = of(8)?;
+        let file = of(16)?;
+        let from = of(20)?;
         let size = memory.min(file);
         // What is zero from the start has no content in the file.
         let is_empty = size == 0 || from == 0;
@@ -213,8 +217,11 @@ mod tests {
     #[test]
     fn odd_headers_are_refused_or_taken_and_nothing_panics() {
         // Of the whole program: the COFF header begins at 0x44, the section table at 0x148.
-        let (sections, optional, section) = (0x46, 0x54, 0x148);
-        let (most, none) = ([0xff; 4], [0; 4]);
+        let sections = 0x46;
+        let optional = 0x54;
+        let section = 0x148;
+        let most = [0xff; 4];
+        let none = [0; 4];
         for (name, changes, cut) in [
             ("most sections", vec![(sections, &most[..2])], true),
             ("a long optional header", vec![(optional, &most[..2])], true),

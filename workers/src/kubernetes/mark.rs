@@ -150,7 +150,8 @@ fn is_checked_for_long(live: &LiveNode, expect: &NodeExpectation) -> bool {
 /// several keys.
 fn wmco_pins_another(annotations: &BTreeMap<String, String>, pin: &str) -> bool {
     let mut words = pin.split_whitespace();
-    let (kind, key) = (words.next(), words.next());
+    let kind = words.next();
+    let key = words.next();
     let theirs = |name: &str| annotations.get(name).map(String::as_str);
     let (their_kind, their_key) = (
         theirs(keys::WMCO_HOST_KEY_TYPE),

@@ -229,7 +229,8 @@ impl KubernetesExecutor {
                 node,
                 debt,
             } => {
-                let (node, debt) = (node.as_deref(), debt.as_deref());
+                let node = node.as_deref();
+                let debt = debt.as_deref();
                 let done = self.forget_host(machine, node, debt).await?;
                 self.forget_token(machine).await;
                 Ok(done)

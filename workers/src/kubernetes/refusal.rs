@@ -108,7 +108,8 @@ fn budget_text(why: &str) -> Option<String> {
     let (name, rest) = rest.split_once(" needs ")?;
     let (needs, rest) = rest.split_once(" healthy pods and has ")?;
     let has = rest.strip_suffix(" currently")?;
-    let (needed, healthy): (u64, u64) = (needs.parse().ok()?, has.parse().ok()?);
+    let needed: u64 = needs.parse().ok()?;
+    let healthy: u64 = has.parse().ok()?;
     let asks = match needed {
         1 => format!("the PodDisruptionBudget {name} asks for 1 healthy pod"),
         _ => format!("the PodDisruptionBudget {name} asks for {needed} healthy pods"),

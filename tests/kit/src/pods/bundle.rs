@@ -58,7 +58,8 @@ impl Bundle<'_> {
 
     /// The image with a layer of the container's own above.
     fn layer(&self, root: &Path, at: &Path) -> Result<()> {
-        let (upper, work) = (at.join("upper"), at.join("work"));
+        let upper = at.join("upper");
+        let work = at.join("work");
         for folder in [root, &upper, &work] {
             fs::create_dir_all(folder)?;
         }

@@ -428,7 +428,9 @@ Each row of a node's configuration has a test that fails when the row is taken a
 programs read every document, and refuse the mistakes that they can see ([Tests](testing.md)).
 
 ";
-    let (table, variables, rows) = (settings::page(), variables(), rows());
+    let table = settings::page();
+    let variables = variables();
+    let rows = rows();
     let page = format!("{introduction}{table}{after}{variables}{of_rows}{rows}");
     expect_file!["../../../../docs/settings.md"].assert_eq(&page);
 }
