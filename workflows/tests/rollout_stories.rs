@@ -10,7 +10,7 @@ use dormer_proto::{
     pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
 };
-use dormer_workflows::rollout::{Timer, Uid};
+use dormer_workflows::rollout::{Flag, Timer, Uid};
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
     Pool, SET, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
@@ -834,6 +834,18 @@ fn a_list_at_the_start_forgets_no_stranger_that_is_being_asked() {
         .listed(&["a"])
         .signal("x", "withdraw", Signal::Withdraw);
     assert_eq!(pool.text.matches("x: enrol\n").count(), 1, "{}", pool.text);
+}
+
+/// An earlier build that ran meanwhile knows no strangers, and leaves the flag as it is when one enrols.
+#[test]
+fn a_member_that_kept_the_flag_of_a_stranger_stays_when_its_run_is_not_found() {
+    let mut pool = Pool::new();
+    pool.listed(&["a"]).member("a", serving());
+    let uid = Uid::new("a");
+    let member = pool.state.members.get_mut(&uid).expect("a member");
+    member.flags |= Flag::Stranger as u32;
+    pool.refused("a", machine::Signal::Enrol, Refusal::Unknown);
+    assert_eq!(pool.state.enrolled(), 1);
 }
 
 #[test]

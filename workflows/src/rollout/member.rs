@@ -128,9 +128,12 @@ impl Member {
         self.flags = (self.flags & !TROUBLE_BITS) | number;
     }
 
-    /// Whether nothing but its own signal says that it exists: no report, no owner and no list names it.
-    pub(super) fn is_stranger(&self) -> bool {
-        self.is(Flag::Stranger) && !self.is(Flag::Listed) && !self.is(Flag::Awaited)
+    /// Whether nothing but its own signal says that it exists: no report, no owner and no list names it. An earlier build
+    /// leaves the flag to a member that enrols.
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        let known = [Flag::Enrolled, Flag::Listed, Flag::Awaited];
+        self.is(Flag::Stranger) && !known.into_iter().any(|flag| self.is(flag))
     }
 
     /// Whether its Machine is being deleted, by any report.

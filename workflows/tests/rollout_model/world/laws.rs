@@ -65,7 +65,10 @@ impl World {
         }
         let members = &self.rollout.state.members;
         let known = |at: usize, m: &Machine| {
-            m.stays() || !m.served || members.get(&Uid::new(&uid(at))).is_none_or(|m| m.leaves())
+            let member = members.get(&Uid::new(&uid(at)));
+            // The rollout counts no stranger as there.
+            let counts = member.is_some_and(|m| !m.is_stranger() && !m.leaves());
+            m.stays() || !m.served || !counts
         };
         let all_known = self.machines.iter().enumerate().all(|(at, m)| known(at, m));
         if all_known && (0..self.replicas.len()).any(|set| self.gaps(set) > 0) {
