@@ -7,7 +7,9 @@ use dormer_proto::{
     envelope::{self, MESSAGE_BYTES_MAX},
     id::{Epoch, Incarnation, LeaseToken, Seq, SignalId, Sum, Timestamp},
     machine::{self, TokenMark},
-    message::{Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, Signalled, Version},
+    message::{
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, Refusal, Request, Signalled, Version,
+    },
     pool::PoolSettings,
     rollout::{Fact, MEMBERS_MAX, MemberReport, OwnedMachine, OwnerFact, Signal},
     work::{self, machine_run, rollout_run},
@@ -117,6 +119,14 @@ fn one_member_too_many_is_turned_away_and_named() {
 
 #[test]
 fn a_machine_that_only_its_owner_names_makes_room() {
+    let mut pool = full_with_one_spare();
+    pool.decide(signalled(&uid(MEMBERS_MAX), Signal::Member(report())));
+    assert_eq!(pool.state.enrolled(), MEMBERS_MAX);
+    assert!(pool.state.view().turned_away.is_empty());
+}
+
+/// As many members as there may be. One of them is only named by its owner.
+fn full_with_one_spare() -> Pool {
     let mut pool = full();
     pool.left(&uid(0), false, 0);
     let named = OwnedMachine {
@@ -135,7 +145,30 @@ fn a_machine_that_only_its_owner_names_makes_room() {
     };
     pool.decide(observed(Fact::Owner(other(vec![named]))));
     assert!(pool.state.members.len() == MEMBERS_MAX && pool.state.enrolled() < MEMBERS_MAX);
-    pool.decide(signalled(&uid(MEMBERS_MAX), Signal::Member(report())));
+    pool
+}
+
+#[test]
+fn a_machine_that_only_its_owner_names_makes_room_for_a_stranger() {
+    let mut pool = full_with_one_spare();
+    let stranger = uid(MEMBERS_MAX);
+    let second = uid(MEMBERS_MAX + 1);
+    for machine in [&stranger, &second] {
+        pool.text.clear();
+        pool.feed("", signalled(machine, Signal::Withdraw));
+        let asked = pool.text.contains(&format!("{machine}: enrol"));
+        assert_eq!(asked, *machine == stranger, "{}", pool.text);
+    }
+    assert_eq!(pool.state.view().turned_away, [second.as_str()]);
+    // There is room again: the first one has no run.
+    pool.text.clear();
+    pool.refused(&stranger, machine::Signal::Enrol, Refusal::Unknown);
+    assert!(
+        pool.text.contains(&format!("{second}: enrol")),
+        "{}",
+        pool.text
+    );
+    pool.decide(signalled(&second, Signal::Member(report())));
     assert_eq!(pool.state.enrolled(), MEMBERS_MAX);
     assert!(pool.state.view().turned_away.is_empty());
 }

@@ -145,15 +145,25 @@ impl<'a> Draft<'a> {
     /// Makes room for one more member; `false` if there is none. A machine that enrols takes precedence over one that
     /// only its owner names.
     pub(super) fn room_for(&mut self, uid: &Uid, enrols: bool) -> bool {
-        if self.state.members.contains_key(uid) || self.state.members.len() < MEMBERS_MAX {
+        if self.has_room(uid) {
             return true;
         }
-        let spare = |m: &Member| !m.is(Flag::Enrolled) && !m.is(Flag::Awaited);
-        let spare = self.state.members.iter().find(|(_, m)| enrols && spare(m));
-        let Some(spare) = spare.map(|(uid, _)| uid.clone()) else {
+        enrols && (self.drop_spare(|m| !m.is_stranger()) || self.drop_spare(|_| true))
+    }
+
+    fn has_room(&self, uid: &Uid) -> bool {
+        let members = &self.state.members;
+        members.contains_key(uid) || members.len() < MEMBERS_MAX
+    }
+
+    /// Drops one of the members that neither enrolled nor are awaited, if `may_go`; `false` if there is none.
+    fn drop_spare(&mut self, may_go: impl Fn(&Member) -> bool) -> bool {
+        let spare = |m: &Member| !m.is(Flag::Enrolled) && !m.is(Flag::Awaited) && may_go(m);
+        let found = self.state.members.iter().find(|(_, m)| spare(m));
+        let Some(found) = found.map(|(uid, _)| uid.clone()) else {
             return false;
         };
-        self.drop_member(&spare);
+        self.drop_member(&found);
         true
     }
 
@@ -205,6 +215,11 @@ impl<'a> Draft<'a> {
         {
             self.push(Command::Forget(run));
         }
+        self.ask_turned_away();
+    }
+
+    /// Asks a machine that was turned away, if there is room for it now.
+    pub(super) fn ask_turned_away(&mut self) {
         if self.state.enrolled() < MEMBERS_MAX
             && let Some(turned) = self.state.turned_away.pop()
         {
@@ -271,9 +286,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Asks a machine that this rollout does not know, as after the loss of its history: at once, or with the others when
-    /// fewer are being asked.
+    /// fewer are being asked. It takes precedence over a machine that only its owner names, but over none that is being
+    /// asked, so that the questions stay limited.
     pub(super) fn ask_stranger(&mut self, uid: &Uid) {
-        if !self.room_for(uid, false) {
+        let may_go = |m: &Member| !m.is_stranger() && !m.is(Flag::Asking);
+        if !self.has_room(uid) && !self.drop_spare(may_go) {
             return self.turn_away(uid.clone());
         }
         let member = self.state.members.entry(uid.clone()).or_default();

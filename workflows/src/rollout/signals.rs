@@ -407,13 +407,17 @@ impl Draft<'_> {
                     self.closed(&uid);
                 }
             }
-            machine::Signal::Enrol if why == Refusal::Closed => self.closed(&uid),
+            machine::Signal::Enrol if why == Refusal::Closed => {
+                self.closed(&uid);
+                self.ask_turned_away();
+            }
             machine::Signal::Enrol => {
                 if let Some(member) = self.state.members.get_mut(&uid) {
                     // It starts when the watcher reports the Machine, and enrols then.
                     member.set(Flag::Asking, false);
                     if member.is_stranger() {
                         self.state.members.remove(&uid);
+                        self.ask_turned_away();
                     }
                 }
             }

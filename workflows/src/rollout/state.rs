@@ -37,7 +37,8 @@ pub struct State {
     pub token: LeaseToken,
     /// Counter that orders requests, deletions and first services.
     pub tick: u64,
-    /// Machines that enrolled or that an owner names; at most [`MEMBERS_MAX`](dormer_proto::rollout::MEMBERS_MAX).
+    /// Machines that enrolled, that an owner or a list names, or that are asked to enrol because of their own signal; at
+    /// most [`MEMBERS_MAX`](dormer_proto::rollout::MEMBERS_MAX).
     #[serde(with = "pairs")]
     pub members: BTreeMap<Uid, Member>,
     /// Owners, by our own number for them, from 1.
