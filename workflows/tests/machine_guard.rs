@@ -277,19 +277,58 @@ fn a_lease_is_asked_for_at_once_after_a_refusal_that_is_older_than_the_pool() {
     assert!(story.names().is_empty(), "{:?}", story.names());
 }
 
+fn pool_with_uid(uid: &str) -> PoolSettings {
+    PoolSettings {
+        uid: Some(uid.into()),
+        ..wanting("v2")
+    }
+}
+
 /// No watcher ran while there was no pool.
 #[test]
 fn a_lease_is_asked_for_at_once_after_a_refusal_that_is_older_than_another_pool_of_the_name() {
-    let another = || PoolSettings {
-        uid: Some("u2".into()),
-        ..wanting("v2")
-    };
     let mut story = at("open-fence");
     story
-        .feed("another pool of the name", pool_is(another()))
+        .feed("the pool", pool_is(pool_with_uid("u1")))
+        .feed("another pool of the name", pool_is(pool_with_uid("u2")))
         .done("open-fence", refused(FenceRefusal::Stopped))
         .done("close-fence", Outcome::FenceClosed);
     assert_eq!(story.names(), ["plan"], "{}", story.text);
+}
+
+/// An older watcher names no UID of the pool.
+#[test]
+fn a_pool_of_which_a_newer_watcher_names_the_uid_first_is_the_same() {
+    let mut story = at("open-fence");
+    for settings in [pool_with_uid("u1"), wanting("v2"), pool_with_uid("u1")] {
+        story.feed("the same pool", pool_is(settings));
+        assert!(!story.state.allowed_again);
+    }
+}
+
+/// These refusals are about the Node's objects, and no settings end their cause.
+#[test]
+fn a_pool_that_is_there_again_explains_no_other_refusal() {
+    for why in [FenceRefusal::Superseded, FenceRefusal::Uncordoned] {
+        let mut story = at("open-fence");
+        story
+            .feed("there is no pool", pool_is(no_pool()))
+            .feed("the pool is there again", pool_is(wanting("v2")))
+            .done("open-fence", refused(why))
+            .done("close-fence", Outcome::FenceClosed);
+        assert!(story.names().is_empty(), "{why:?}: {:?}", story.names());
+    }
+}
+
+#[test]
+fn a_newer_token_is_granted_after_the_pool_is_there_again() {
+    let mut story = at("open-fence");
+    story
+        .feed("there is no pool", pool_is(no_pool()))
+        .feed("the pool is there again", pool_is(wanting("v2")));
+    assert!(story.state.allowed_again);
+    story.granted(8, true);
+    assert!(!story.state.allowed_again, "{}", story.text);
 }
 
 /// What the refusal says, the fact says too, whenever it comes: the machine rests until there is a pool.

@@ -83,7 +83,7 @@ impl DrainPhase {
                 match draft.state.node_name() {
                     Some(_) => draft.drain_anew(format!("{said}; it is drained again")),
                     // It came back during a repair, and no fact of it has arrived yet.
-                    None => given_back(draft, format!("given back: {said}")),
+                    None => given_back(draft, format!("given back: {said}"), false),
                 }
             }
             (Self::TearingDown, Outcome::FenceRefused { why, said }) => {
@@ -565,9 +565,9 @@ fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
 }
 
 /// Undoes the change after a refusal that the facts do not explain. The run considers it again after a while; at once if the
-/// refusal may be older than the settings that ended its cause.
-fn given_back(draft: &mut Draft<'_>, note: String) {
-    let unexplained = !std::mem::take(&mut draft.state.allowed_again);
+/// pool was `stopped` and the refusal may be older than the settings that ended that.
+fn given_back(draft: &mut Draft<'_>, note: String, stopped: bool) {
+    let unexplained = !(stopped && std::mem::take(&mut draft.state.allowed_again));
     draft.state.refused_lately = unexplained;
     // A machine that never served ends its bring-up next, and would ask again at the end of it.
     if unexplained && draft.state.first_bring_up() && draft.state.held.is_none() {
@@ -617,12 +617,13 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Superseded => {
-            given_back(draft, "its objects carry a newer token".into());
+            given_back(draft, "its objects carry a newer token".into(), false);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
         // A worker answers Uncordoned only where the drain is begun again, so this is a late answer.
         FenceRefusal::Stopped | FenceRefusal::Uncordoned => {
-            given_back(draft, format!("given back: {said}"));
+            let stopped = why == FenceRefusal::Stopped;
+            given_back(draft, format!("given back: {said}"), stopped);
         }
         // A person has to resolve these. dormer reads a pause, a label, a cordon or a missing owner again after a
         // while: the facts about it may arrive late, and without the wait the run would request the lease at once.

@@ -378,7 +378,12 @@ impl Draft<'_> {
             self.state.allowed_again = false;
             return;
         };
-        let refused = before.is_some_and(|it| it.held.is_some() || it.uid != pool.uid);
+        // An older watcher names no UID: whether its pool was made again is not known.
+        let another = |it: &PoolSettings| {
+            let uids = it.uid.as_ref().zip(pool.uid.as_ref());
+            uids.is_some_and(|(one, other)| one != other)
+        };
+        let refused = before.is_some_and(|it| it.held.is_some() || another(it));
         if std::mem::take(&mut self.state.refused_lately) {
             // Other holds of dormer name their cause.
             if self.state.held_why.is_none() {

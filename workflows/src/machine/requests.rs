@@ -227,6 +227,7 @@ impl Draft<'_> {
             // What came under the last lease does not count.
             (self.state.host.uncordoned, self.state.host.stopped) = (false, false);
         }
+        self.state.allowed_again = false;
         self.state.lease = Lease::Held { token, over_limit };
         self.is_asked(PhaseRequest::Granted { wanted });
     }
