@@ -15,7 +15,7 @@ use dormer_proto::{
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -30,7 +30,7 @@ fn is_timer_due(bytes: &[u8]) -> bool {
     bytes.ends_with(TIMER_DUE_END)
 }
 
-/// Inbox in memory. The sweep repeats a due timer of a run that cannot take it, so one of each run waits at most.
+/// Inbox in memory. The sweep repeats a due timer of a run that cannot take it. A repeat of one that waits is dropped.
 #[derive(Debug, Default)]
 pub struct LocalInbox {
     inner: Mutex<Queue>,
@@ -42,15 +42,30 @@ struct Queue {
     waiting: VecDeque<Delivery>,
     taken: HashMap<u64, Delivery>,
     delayed: BTreeMap<(Instant, u64), Delivery>,
-    /// Due timers that wait or come again later. One that is in progress may be for an earlier deadline than its repeat.
-    due: HashSet<Vec<u8>>,
+    /// Due timers that wait or come again later, with their deliveries, those of dropped repeats included. One that is in
+    /// progress may be for an earlier deadline than its repeat.
+    due: HashMap<Vec<u8>, u32>,
     last: u64,
 }
 
 impl Queue {
-    /// Whether these bytes are a due timer that waits already. If not, it is to wait from now on.
-    fn is_repeat(&mut self, bytes: &[u8]) -> bool {
-        is_timer_due(bytes) && !self.due.insert(bytes.to_vec())
+    /// Whether these bytes are a due timer that waits already. If not, it is to wait from now on. Either way the one that
+    /// waits has at least as many `deliveries`.
+    fn is_repeat(&mut self, bytes: &[u8], deliveries: u32) -> bool {
+        if !is_timer_due(bytes) {
+            return false;
+        }
+        match self.due.entry(bytes.to_vec()) {
+            Entry::Occupied(mut waits) => {
+                let most = deliveries.max(*waits.get());
+                waits.insert(most);
+                true
+            }
+            Entry::Vacant(free) => {
+                free.insert(deliveries);
+                false
+            }
+        }
     }
 
     fn release_delayed(&mut self, now: Instant) -> Option<Instant> {
@@ -66,10 +81,12 @@ impl Queue {
 
     fn pull(&mut self, max: usize) -> Vec<Delivery> {
         let count = self.waiting.len().min(max);
-        let pulled: Vec<Delivery> = self.waiting.drain(..count).collect();
-        for delivery in &pulled {
-            if is_timer_due(&delivery.bytes) {
-                self.due.remove(&delivery.bytes);
+        let mut pulled: Vec<Delivery> = self.waiting.drain(..count).collect();
+        for delivery in &mut pulled {
+            if is_timer_due(&delivery.bytes)
+                && let Some(most) = self.due.remove(&delivery.bytes)
+            {
+                delivery.deliveries = delivery.deliveries.max(most);
             }
             self.taken.insert(delivery.token, delivery.clone());
         }
@@ -80,12 +97,12 @@ impl Queue {
         let Some(mut delivery) = self.taken.remove(&token) else {
             return;
         };
-        if ack != Ack::Done && self.is_repeat(&delivery.bytes) {
-            return;
-        }
         delivery.deliveries = delivery.deliveries.saturating_add(1);
+        let repeat = ack != Ack::Done && self.is_repeat(&delivery.bytes, delivery.deliveries);
         match ack {
             Ack::Done => {}
+            // Not of those for a newer build: the shard knows each of them, and drops the earlier ones itself.
+            Ack::Again(_) if repeat => {}
             Ack::Again(0) => self.waiting.push_back(delivery),
             Ack::Again(ms) | Ack::Newer(ms) => {
                 self.delayed
@@ -130,7 +147,7 @@ impl Inbox for LocalInbox {
         {
             let mut inner = self.inner.locked();
             for (_, bytes) in messages {
-                if inner.is_repeat(&bytes) {
+                if inner.is_repeat(&bytes, 1) {
                     continue;
                 }
                 inner.last += 1;

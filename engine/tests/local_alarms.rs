@@ -51,18 +51,55 @@ async fn of_two_alarm_times_the_earlier_fires_whatever_the_order() {
     assert_eq!(alarms.set_for(), 0);
 }
 
+/// Puts a due timer of each of these runs.
+async fn put_due(inbox: &LocalInbox, keys: &[&str]) {
+    let messages = keys.iter().map(|key| {
+        let run = RunId::new("toy", *key).expect("a run id");
+        let due = timer_due(&run, Incarnation(1)).expect("a message");
+        (run, due)
+    });
+    inbox.put(messages.collect()).await.expect("put");
+}
+
+/// The shard waits for the later of two, and drops the earlier one when it comes again.
+#[tokio::test]
+async fn two_due_timers_that_a_newer_build_has_to_take_both_come_again() {
+    let inbox = LocalInbox::default();
+    let mut acks = Vec::new();
+    for _ in 0..2 {
+        put_due(&inbox, &["a"]).await;
+        for taken in inbox.take(8).await.expect("messages") {
+            acks.push((taken.token, Ack::Newer(0)));
+        }
+    }
+    assert_eq!(acks.len(), 2);
+    inbox.acknowledge(acks).await;
+    assert_eq!(inbox.depth(), 2);
+    let again = inbox.take(8).await.expect("messages");
+    assert_eq!(again.len(), 2);
+}
+
+/// Messages with more deliveries come first into a batch.
+#[tokio::test]
+async fn a_due_timer_that_replaces_a_repeat_has_waited_as_long() {
+    let inbox = LocalInbox::default();
+    put_due(&inbox, &["a"]).await;
+    for deliveries in 1..4 {
+        let taken = inbox.take(8).await.expect("messages");
+        assert_eq!((taken.len(), taken[0].deliveries), (1, deliveries));
+        put_due(&inbox, &["a"]).await;
+        inbox
+            .acknowledge(vec![(taken[0].token, Ack::Again(0))])
+            .await;
+    }
+    assert_eq!(inbox.depth(), 1);
+}
+
 /// The sweep puts it every minute, for as long as the run's outbox is full.
 #[tokio::test]
 async fn a_due_timer_waits_once_however_often_it_is_repeated() {
     let inbox = LocalInbox::default();
-    let put = async |keys: &[&str]| {
-        let messages = keys.iter().map(|key| {
-            let run = RunId::new("toy", *key).expect("a run id");
-            let due = timer_due(&run, Incarnation(1)).expect("a message");
-            (run, due)
-        });
-        inbox.put(messages.collect()).await.expect("put");
-    };
+    let put = async |keys: &[&str]| put_due(&inbox, keys).await;
     put(&["a", "a", "b"]).await;
     put(&["a"]).await;
     let taken = inbox.take(8).await.expect("messages");
