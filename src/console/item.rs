@@ -24,6 +24,9 @@ pub(super) const STATES: [MachineState; 8] = [
     MachineState::Gone,
 ];
 
+/// Fewest bytes of a word of a search that may be the beginning of a UID. A few hexadecimal digits begin many of them.
+const UID_WORD_MIN: usize = 8;
+
 /// Column by which the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ItemColumn {
@@ -126,7 +129,10 @@ impl Item {
         // As earlier builds wrote it, too.
         let is_cause = |word: &str| cause.is_some_and(|it| code::same(&it.code, word));
         // A UID is not shown in the list: digits inside it would find machines that have nothing to do with the search.
-        let begins_uid = |word: &str| machine.uid.to_lowercase().starts_with(word);
+        let begins_uid = |word: &str| {
+            let begin = machine.uid.get(..word.len());
+            word.len() >= UID_WORD_MIN && begin.is_some_and(|it| it.eq_ignore_ascii_case(word))
+        };
         let texts: Vec<&str> = texts
             .into_iter()
             .flatten()
@@ -258,5 +264,9 @@ mod tests {
         let finds = |text: &str| other.is_called(&[text.to_owned()]);
         assert!(finds("04992") && finds("00001380-9003-49ff"));
         assert!(!finds("01380"), "digits inside its UID");
+        assert!(
+            finds("00001380") && !finds("0000138"),
+            "too short for a UID"
+        );
     }
 }
