@@ -40,6 +40,17 @@ struct Alike<'a> {
     oldest: u64,
 }
 
+impl Alike<'_> {
+    /// Key of their element. The newest attempt is another one as soon as the next one begins; the oldest stays.
+    fn key(&self) -> Option<String> {
+        let task = &self.commands.first()?.task;
+        Some(format!(
+            "commands-{}.{}-{}",
+            task.seq, task.ordinal, self.oldest
+        ))
+    }
+}
+
 /// The attempts, the newest first. Those in a row with equal commands and equal ends are one: a step that is tried again for
 /// an hour fails in the same way each time.
 fn attempts<'a>(ours: &[&'a RemoteCommand]) -> Vec<Alike<'a>> {
@@ -76,7 +87,7 @@ fn attempts_alike(alike: &Alike<'_>) -> Markup {
         @if alike.oldest < newest {
             p.quiet { "Attempts " (alike.oldest) " to " (newest) " ended alike; this is the last of them:" }
         }
-        div.commands { @for command in &alike.commands { (one(command)) } }
+        div.commands data-key=[alike.key()] { @for command in &alike.commands { (one(command)) } }
     }
 }
 
@@ -236,6 +247,8 @@ mod tests {
         assert_eq!(many.matches("<details").count(), 1, "{many}");
         assert!(many.contains("Attempts 1 to 60 ended alike"), "{many}");
         assert!(many.contains("attempt 60 at w1"), "{many}");
+        let key = "<div class=\"commands\" data-key=\"commands-9.0-1\">";
+        assert!(many.contains(key), "{many}");
         let other = RemoteCommand {
             attempt: Attempt(61),
             ..command(9, 9_000, "exit 0", "room")
@@ -243,6 +256,10 @@ mod tests {
         let both = [tries, vec![other]].concat();
         let both = section("win-a", &both, &[]).into_string();
         let at = |text: &str| both.find(text).expect(text);
+        assert!(
+            both.contains(key) && both.contains("commands-9.0-61"),
+            "{both}"
+        );
         assert!(
             at("attempt 61 at w1") < at("attempt 60 at w1"),
             "the newest first"
