@@ -234,6 +234,8 @@ function sure(button, requests) {
   at("sure-yes").textContent = button.dataset.yes;
   at("sure-yes").classList.toggle("danger", button.classList.contains("danger"));
   at("sure-why").value = reason();
+  at("sure-changed").hidden = true;
+  at("sure-yes").disabled = false;
   dialog.returnValue = "no";
   recheck();
   dialog.showModal();

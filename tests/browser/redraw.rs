@@ -164,3 +164,28 @@ fn a_page_says_that_it_waits_for_selected_text_and_announces_a_status_once() {
     );
     no_complaints(&browser);
 }
+
+#[test]
+fn a_dialog_for_several_machines_can_be_confirmed_after_one_whose_machine_changed() {
+    dormer_testkit::full!();
+    let browser = started!(Browser::start());
+    let fleet = SyntheticFleet::of(40);
+    browser.open(&fleet.url);
+    live(&browser);
+    let states = browser.script(
+        "const states = [];
+        // No button of the page has this key any more. One for several machines has none.
+        for (const key of ['hold-gone', null]) {
+            const button = document.createElement('button');
+            Object.assign(button.dataset, {what: 'Sure?', yes: 'Yes', danger: ''});
+            if (key) button.dataset.key = key;
+            sure(button, []);
+            states.push(document.getElementById('sure-yes').disabled);
+            states.push(document.getElementById('sure-changed').hidden);
+            document.getElementById('sure').close('no');
+        }
+        return states.join(' ');",
+    );
+    assert_eq!(states, "true false false true");
+    no_complaints(&browser);
+}
