@@ -53,7 +53,8 @@ impl LackedRight {
         let (group, rest) = rest.split_once('"')?;
         let namespace = match rest.strip_prefix(" in the namespace \"") {
             Some(rest) => Some(rest.split_once('"')?.0),
-            None if rest.is_empty() || rest.starts_with(" at the cluster scope") => None,
+            None if rest.starts_with(" at the cluster scope") => None,
+            // It was cut, and the namespace with it.
             None => return None,
         };
         let dot = if group.is_empty() { "" } else { "." };
@@ -119,10 +120,14 @@ mod tests {
     /// A failure's message has a limit, and half of a name would be another one.
     #[test]
     fn a_refusal_that_was_cut_names_no_right() {
-        for end in 0..REFUSAL.len() - " in the namespace \"m\"".len() {
-            assert_eq!(LackedRight::of(&REFUSAL[..end]), None, "{end}");
+        let of_cluster = REFUSAL.replace("in the namespace \"m\"", "at the cluster scope");
+        let found = LackedRight::of(&of_cluster).expect("a right");
+        assert_eq!(found.right, "patch machines.machine.openshift.io");
+        for whole in [REFUSAL, of_cluster.as_str()] {
+            for end in 0..whole.len() {
+                assert_eq!(LackedRight::of(&whole[..end]), None, "{end}");
+            }
         }
-        assert_eq!(LackedRight::of(REFUSAL.trim_end_matches("m\"")), None);
         assert_eq!(
             LackedRight::of(&format!("{}…", &REFUSAL[..REFUSAL.len() - 8])),
             None

@@ -213,8 +213,14 @@ impl ApiServer {
         if self.tokens().may(&call.user.name, &asked) {
             return Ok(());
         }
+        let part = target.sub.as_deref();
+        let part = part.map_or_else(String::new, |it| format!("/{it}"));
+        let within = match target.namespace.as_deref() {
+            Some(namespace) => format!("in the namespace \"{namespace}\""),
+            None => "at the cluster scope".to_owned(),
+        };
         let why = format!(
-            "User \"{}\" cannot {verb} resource \"{}\" in API group \"{}\"",
+            "User \"{}\" cannot {verb} resource \"{}{part}\" in API group \"{}\" {within}",
             call.user.name, target.kind.plural, target.kind.group
         );
         Err(Refusal::forbidden(target.kind, name, &why))
