@@ -6,7 +6,7 @@
 
 use crate::real::pods::a_release_comes_up_from_images;
 use dormer_fleet::payload::write_example;
-use dormer_testkit::{long, test_dir};
+use dormer_testkit::{Skipped, long, test_dir};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::{
@@ -68,6 +68,13 @@ fn payload_built(folder: &Path) -> PathBuf {
 
 #[test]
 fn a_program_that_needs_a_systems_c_library_is_put_into_no_image() {
+    let readelf = Command::new("readelf").arg("--version").output();
+    if !readelf.is_ok_and(|it| it.status.success()) {
+        dormer_testkit::skip!(Skipped {
+            server: "readelf".into(),
+            reason: "it is not on the PATH".into(),
+        });
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let done = Command::new(root.join("deploy/image/build.sh"))
         .arg("localhost/dormer:test")
