@@ -175,6 +175,11 @@ impl ItemCache {
         }
         items
     }
+
+    /// Drops the rows, when no page needs them.
+    pub(super) fn clear(&self) {
+        *self.kept.locked() = None;
+    }
 }
 
 /// Whether `text` has `word`, which is in lower case. Most texts are in lower case themselves, and are not copied.

@@ -53,7 +53,6 @@ struct Console {
     /// Lock held while a page is rendered, so that concurrent requests render it once.
     drawn: tokio::sync::Mutex<PageCache<Page>>,
     activity: activity::RequestCache,
-    items: item::ItemCache,
 }
 
 type ConsoleState = Of<Arc<Console>>;
@@ -125,7 +124,6 @@ fn router(api: Arc<Api>) -> Router {
             snapshots: Arc::default(),
             drawn,
             activity: activity::RequestCache::default(),
-            items: item::ItemCache::default(),
         }))
 }
 
@@ -207,7 +205,12 @@ impl Console {
 
     async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<PageContent, ApiError> {
         match page {
-            Page::Fleet(filter) => Ok(fleet::fleet(&self.api, snapshot, &self.items, filter)),
+            Page::Fleet(filter) => Ok(fleet::fleet(
+                &self.api,
+                snapshot,
+                &self.snapshots.items,
+                filter,
+            )),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
             Page::Rollouts => rollouts::read(&self.api, snapshot).await,

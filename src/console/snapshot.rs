@@ -1,5 +1,6 @@
 //! Snapshot of the store, shared by all open pages: one poll serves every browser.
 
+use super::item::ItemCache;
 use dormer_api::{Api, SharedRun, live::Live, views};
 use dormer_proto::{
     id::{RunId, Timestamp},
@@ -92,6 +93,8 @@ pub(super) struct SnapshotFeed {
     /// Number and tick of the snapshot that was published last, by any poller.
     number: AtomicU64,
     tick: AtomicU64,
+    /// Rows of the fleet's page.
+    pub(super) items: ItemCache,
 }
 
 impl SnapshotFeed {
@@ -129,12 +132,16 @@ impl SnapshotFeed {
             .map_or(0, |sender| sender.receiver_count())
     }
 
-    /// Ends the poller if it has no follower. The lock is the one under which followers join.
+    /// Ends the poller if it has no follower, and drops the rows. The lock is the one under which followers join.
     fn close_if_unused(&self, sender: &Sender<Option<Snapshot>>) -> bool {
         let mut sender_slot = self.sender_slot.locked();
         let nobody = sender.receiver_count() == 0;
         if nobody {
             *sender_slot = Weak::new();
+        }
+        drop(sender_slot);
+        if nobody {
+            self.items.clear();
         }
         nobody
     }
@@ -222,6 +229,24 @@ impl<K: std::hash::Hash + Eq + Clone> PageCache<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rows_go_with_the_last_page() {
+        let feed = SnapshotFeed::default();
+        let snapshot = Snapshot {
+            number: 1,
+            tick: 1,
+            runs: Arc::default(),
+            dead: 0,
+            now: Timestamp(0),
+            trouble: None,
+        };
+        let rows = Arc::downgrade(&feed.items.items(&snapshot, &Live::default()));
+        let (sender, page) = watch::channel(None);
+        assert!(!feed.close_if_unused(&sender) && rows.upgrade().is_some());
+        drop(page);
+        assert!(feed.close_if_unused(&sender) && rows.upgrade().is_none());
+    }
 
     #[test]
     fn a_poller_repeats_neither_number_nor_tick_of_an_earlier_one() {
