@@ -54,7 +54,7 @@ async fn of_two_alarm_times_the_earlier_fires_whatever_the_order() {
 /// Puts a due timer of each of these runs.
 async fn put_due(inbox: &LocalInbox, keys: &[&str]) {
     let messages = keys.iter().map(|key| {
-        let run = RunId::new("toy", *key).expect("a run id");
+        let run = RunId::new("toy", key).expect("a run id");
         let due = timer_due(&run, Incarnation(1)).expect("a message");
         (run, due)
     });

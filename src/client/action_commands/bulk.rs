@@ -128,7 +128,7 @@ impl<'a> Bulk<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{action_commands::Machine, samples::machine_json};
+    use crate::{action_commands::MachineArgs, samples::machine_json};
     use clap::Parser;
     use dormer_views::actions::{Action, DRAIN, RETRY};
     use serde_json::{Value, json};
@@ -141,7 +141,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        machine: Machine,
+        machine: MachineArgs,
     }
 
     /// Requests that a server received: path, and whether it was a dry run.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormer_host::ops::{
-    ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Bytes, Content, Digest, Entry, FileRead, Look,
-    Operation, Outcome, Rights, Source, Space,
+    ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Bytes, Content, ContentSource, Digest,
+    DirectoryEntry, FileRead, Look, Operation, Outcome, Rights, Space,
 };
 use tokio::time::Instant;
 
@@ -175,7 +175,7 @@ fn list(disk: &mut Disk, path: &WinPath) -> Outcome {
         // The pattern's folder is missing (sdk-api, FindFirstFileExW).
         Err(_) => return refused(3),
     }
-    let entry = |(name, stat)| Entry {
+    let entry = |(name, stat)| DirectoryEntry {
         name,
         stat: stat_of(stat),
     };
@@ -236,10 +236,10 @@ async fn digest(host: &Host, path: &str) -> Outcome {
     }))
 }
 
-async fn write_new(host: &Host, path: &str, source: Source, rights: Rights) -> Outcome {
+async fn write_new(host: &Host, path: &str, source: ContentSource, rights: Rights) -> Outcome {
     let body = match source {
-        Source::Inline { bytes } => Body::of(&bytes.0),
-        Source::Staged { path, gzip } => {
+        ContentSource::Inline { bytes } => Body::of(&bytes.0),
+        ContentSource::Staged { path, gzip } => {
             let body = on(host, &path, |disk, path| disk.read(path).map_err(number))?;
             match (&body.unpacked, gzip) {
                 (_, false) => body,
