@@ -213,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn the_page_names_what_reaches_windows() {
+        let page = include_str!("../../../docs/openshift.md");
+        let list = page.split("These settings reach Windows nodes:").nth(1);
+        let list = list.and_then(|rest| rest.split("The Event").next());
+        let named: Vec<&str> = list
+            .expect("a list")
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .collect();
+        assert_eq!(named, REACHING);
+    }
+
+    #[test]
     fn one_kubelet_config_counts_as_on_linux() {
         let first = named(
             "a",

@@ -17,9 +17,10 @@ use dormer_testkit::{
 use expect_test::expect_file;
 use serde_json::{Value, json};
 
-use crate::support::node::{CONTAINERDS, KUBELETS, NODE, Node, SERVER_2022, command, file};
+use crate::support::node::{
+    CONTAINERDS, KUBELETS, NODE, Node, PLATFORMS, SERVER_2022, command, file,
+};
 
-const PLATFORMS: [&str; 6] = ["aws", "azure", "gcp", "vsphere", "nutanix", "none"];
 const LOGS: &str = "variables: {LOG_FILE_SIZE: 100Mi, LOG_FILE_AGE: 168h, LOG_FLUSH_INTERVAL: 5s}";
 
 /// Configuration of the two programs of Kubernetes: files by name.

@@ -17,6 +17,8 @@ use serde_json::Value;
 pub(crate) const KUBELETS: [&str; 5] = ["1.33", "1.34", "1.35", "1.36", "1.37"];
 /// containerd releases that are supported. The empty one is a manifest from before the field.
 pub(crate) const CONTAINERDS: [&str; 7] = ["", "1.7", "2.0", "2.1", "2.2", "2.3", "2.4"];
+/// Platforms with Windows machines.
+pub(crate) const PLATFORMS: [&str; 6] = ["aws", "azure", "gcp", "vsphere", "nutanix", "none"];
 pub(crate) const SERVER_2019: &str = "10.0.17763";
 pub(crate) const SERVER_2022: &str = "10.0.20348";
 pub(crate) const SERVER_2025: &str = "10.0.26100";

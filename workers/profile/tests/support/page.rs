@@ -104,7 +104,7 @@ const ROWS: &[Row] = &[
         number: 9,
         setting: "`--cloud-config`, `--cloud-provider`",
         tests: &[PAIRS, FLAGS],
-        mistake: "the flag in 1.34, another in 1.35; a misspelt flag; letters for a number",
+        mistake: "the flag in 1.34, another in 1.35; a provider of the kubelet's own; a misspelt flag; letters for a number",
         program: "the kubelet of 1.34 and 1.35",
     },
     Row {
@@ -124,6 +124,10 @@ const ROWS: &[Row] = &[
             WINDOWS,
             (
                 "workers/host/tests/system.rs",
+                "each_windows_gets_the_values_that_are_for_it",
+            ),
+            (
+                "workers/host/tests/system.rs",
                 "a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_stays",
             ),
         ],
@@ -141,6 +145,7 @@ const ROWS: &[Row] = &[
         number: 13,
         setting: "port of VXLAN",
         tests: &[
+            (OF_ROWS, "another_port_of_vxlan_reaches_the_overlay"),
             (
                 OF_HOSTS,
                 "ports_that_windows_or_kubernetes_does_not_give_are_refused",
@@ -425,7 +430,8 @@ So a gate more for kube-proxy is `featureGates: { ContextualLogging: true }`, fo
 
 Each row of a node's configuration has a test that fails when the row is taken away
 (`a_row_that_is_taken_away_is_missed` takes them out of the profiles), and mistakes that are planted and refused. The real
-programs read every document, and refuse the mistakes that they can see ([Tests](testing.md)).
+programs read every document, and refuse the mistakes that they can see ([Tests](testing.md)). Their releases,
+platforms and Windows builds are those of [Support](support.md) (`what_is_rendered_is_the_whole_support_table`).
 
 ";
     let table = settings::page();

@@ -2,13 +2,40 @@
 
 use dormer_profile::{
     document::Document,
-    item::{FileSource, ItemKind},
+    item::{FileSource, ItemKind, RegistryValue},
 };
 
 use super::node::{
-    CONTAINERDS, Change, KUBELETS, NO_CHANGE, NODE, Node, SERVER_2019, SERVER_2022, SERVER_2025,
-    at_least, command, file, further, json, payload, toml,
+    CONTAINERDS, Change, KUBELETS, NO_CHANGE, NODE, Node, PLATFORMS, SERVER_2019, SERVER_2022,
+    SERVER_2025, at_least, command, file, further, json, payload, toml,
 };
+
+/// First cells of the rows below a title of docs/support.md whose cell `at` says that they are supported.
+fn supported<'a>(page: &'a str, title: &str, at: usize) -> Vec<&'a str> {
+    let (_, rest) = page.split_once(title).expect(title);
+    let section = rest.split("\n## ").next().unwrap_or(rest);
+    let rows = section.lines().map(|line| line.split(" | "));
+    rows.filter(|cells| cells.clone().nth(at) == Some("yes"))
+        .filter_map(|mut cells| cells.next()?.strip_prefix("| "))
+        .collect()
+}
+
+/// A release, a platform or a Windows build that comes into the support table comes into these tests, too.
+#[test]
+fn what_is_rendered_is_the_whole_support_table() {
+    let page = include_str!("../../../../docs/support.md");
+    assert_eq!(CONTAINERDS[0], "", "a manifest from before the field");
+    assert_eq!(supported(page, "\n## containerd\n", 1), CONTAINERDS[1..]);
+    assert_eq!(supported(page, "\n## Platforms\n", 1), PLATFORMS);
+    let builds = [SERVER_2019, SERVER_2022, SERVER_2025];
+    assert_eq!(supported(page, "\n## Windows\n", 2), builds);
+    let [first, .., last] = KUBELETS;
+    let range = format!("\nPlain Kubernetes: {first} to {last} (");
+    assert!(page.contains(&range), "{range}");
+    let minors = KUBELETS.map(|release| release.replace("1.", "").parse::<usize>().ok());
+    let whole: Vec<_> = (33..33 + KUBELETS.len()).map(Some).collect();
+    assert_eq!(minors[..], whole, "none is left out");
+}
 
 /// Every pair renders on every platform and Windows build, and containerd gets what its release understands.
 #[test]
@@ -18,7 +45,7 @@ fn every_pair_of_the_support_table_renders_for_every_platform() {
 
 pub(crate) fn every_pair_renders(change: Change) {
     for profile in ["openshift", "upstream"] {
-        for platform in ["aws", "azure", "gcp", "vsphere", "none"] {
+        for platform in PLATFORMS {
             // What a Windows build changes is the same on every platform.
             let builds: &[_] = match platform {
                 "azure" => &[SERVER_2019, SERVER_2022, SERVER_2025],
@@ -206,6 +233,23 @@ fn windows_itself_is_set_by_its_build() {
 }
 
 pub(crate) fn windows_is_set(change: Change) {
+    const STATE: &str = r"SYSTEM\CurrentControlSet\Services\hns\State";
+    const OVERRIDES: &str =
+        r"SYSTEM\CurrentControlSet\Policies\Microsoft\FeatureManagement\Overrides";
+    const UPDATE: &str = r"SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU";
+    const LAYERS: &str = r"SYSTEM\CurrentControlSet\Services\wcifs";
+    let all = String::new;
+    let only = |build: &str| build.to_owned();
+    let static_builds = format!("{SERVER_2019} {SERVER_2025}");
+    let wanted = [
+        ("1114842764", OVERRIDES, 0_u32, only(SERVER_2022), false),
+        ("520997518", OVERRIDES, 1, only(SERVER_2025), false),
+        ("DeviceLessNicDisabled", STATE, 1, static_builds, true),
+        ("EnableCompartmentNamespace", STATE, 1, all(), false),
+        ("HNSControlFlag", STATE, 80, only(SERVER_2019), false),
+        ("NoAutoUpdate", UPDATE, 1, all(), false),
+        ("WcifsSOPCountDisabled", LAYERS, 0, only(SERVER_2019), false),
+    ];
     for profile in ["openshift", "upstream"] {
         let documents = Node {
             profile,
@@ -217,29 +261,22 @@ pub(crate) fn windows_is_set(change: Change) {
             .items
             .iter()
             .filter_map(|item| match &item.what {
-                ItemKind::Registry(value) => Some((
-                    value.name.as_str(),
-                    value.windows_builds.join(" "),
-                    value.static_address,
-                )),
+                ItemKind::Registry(value) => {
+                    let RegistryValue::Dword(number) = value.value else {
+                        panic!("{value:?}");
+                    };
+                    Some((
+                        value.name.as_str(),
+                        value.key.as_str(),
+                        number,
+                        value.windows_builds.join(" "),
+                        value.static_address,
+                    ))
+                }
                 _ => None,
             });
         let mut found: Vec<_> = items.collect();
         found.sort();
-        let all = String::new;
-        let wanted = [
-            ("1114842764", SERVER_2022.to_owned(), false),
-            ("520997518", SERVER_2025.to_owned(), false),
-            (
-                "DeviceLessNicDisabled",
-                format!("{SERVER_2019} {SERVER_2025}"),
-                true,
-            ),
-            ("EnableCompartmentNamespace", all(), false),
-            ("HNSControlFlag", SERVER_2019.to_owned(), false),
-            ("NoAutoUpdate", all(), false),
-            ("WcifsSOPCountDisabled", SERVER_2019.to_owned(), false),
-        ];
         assert_eq!(found, wanted, "{profile}");
         let ports = documents[0].items.iter().find_map(|item| match &item.what {
             ItemKind::DynamicPorts(ports) => Some((ports.start, ports.count)),

@@ -19,7 +19,7 @@ use super::{
 fn a_row_that_is_taken_away_is_missed() {
     type Check = fn(Change);
     const SHIM: &str = r"runtime_path = '${PAYLOAD_DIR}\containerd\containerd-shim-runhcs-v1.exe'";
-    let table: [(u32, Check, Change); 31] = [
+    let table: [(u32, Check, Change); 35] = [
         (1, every_pair_renders, ("bin_dirs = [", "dirs = [")),
         (
             1,
@@ -152,6 +152,21 @@ fn a_row_that_is_taken_away_is_missed() {
             ),
         ),
         (11, windows_is_set, ("count: 31536", "count: 16384")),
+        (11, windows_is_set, ("dword: 80", "dword: 8")),
+        (11, windows_is_set, ("dword: 80", "text: '80'")),
+        (
+            11,
+            windows_is_set,
+            (r"Services\wcifs", r"Services\hns\State"),
+        ),
+        (
+            11,
+            windows_is_set,
+            (
+                r"Policies\Microsoft\FeatureManagement\Overrides",
+                r"Control\FeatureManagement\Overrides",
+            ),
+        ),
         (
             12,
             no_ctr,
