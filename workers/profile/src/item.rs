@@ -231,7 +231,7 @@ pub struct Service {
     /// Environment of this service alone (registry value `Environment`).
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Priority class of a process of this service, kept by Windows over restarts.
+    /// Executable whose registry key for a priority class goes: older versions made it, and the kubelet has a flag for it.
     #[serde(default)]
     pub priority: Option<Priority>,
     /// Whether it must be running when the document is converged.

@@ -452,7 +452,7 @@ pub struct ServiceSpec {
     /// Environment of this service alone; an entry that is empty after substitution is left out.
     #[serde(deserialize_with = "without_nulls")]
     pub environment: Named<String>,
-    /// Priority class of one of its processes.
+    /// Executable whose registry key for a priority class goes. The class itself is a flag of the program.
     pub priority: Option<Priority>,
     /// Whether it is only installed, not started.
     pub stopped: bool,

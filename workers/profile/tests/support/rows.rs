@@ -200,6 +200,17 @@ pub(crate) fn flags_reach_what_knows_them(change: Change) {
     }
 }
 
+/// Pods that use all of the CPU do not make the node NotReady (docs/differences.md).
+#[test]
+fn a_kubelet_runs_above_normal_priority() {
+    for profile in ["openshift", "upstream"] {
+        let documents = Node { profile, ..NODE }.rendered();
+        let line = command(&documents, "kubelet");
+        let wanted = " --windows-priorityclass=ABOVE_NORMAL_PRIORITY_CLASS ";
+        assert!(line.contains(wanted), "{line}");
+    }
+}
+
 /// Row 10: the folders of sig-windows-tools, and what is kept free for Windows.
 #[test]
 fn an_upstream_node_has_the_folders_that_its_daemon_sets_expect() {
