@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use dormer_client::{
     Failure,
     file::read,
-    server::{Address, segment},
+    server::{ServerAddress, segment},
     uid_of_machine,
 };
 use dormer_profile::{
@@ -24,7 +24,7 @@ pub(crate) struct Render {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["profile", "layer", "platform", "facts", "payload", "secret"])]
     machine: Option<String>,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
     /// Built-in profile: openshift or upstream
     #[arg(long, default_value = "openshift", value_name = "NAME")]
     profile: String,

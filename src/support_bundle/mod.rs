@@ -5,7 +5,7 @@ mod redact;
 use clap::Args;
 use dormer_client::{
     EXIT_CODES, Failure, finish,
-    server::{Address, Server, segment},
+    server::{Server, ServerAddress, segment},
 };
 use dormer_lint::counted;
 use dormer_proto::id::Timestamp;
@@ -93,7 +93,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     #[command(flatten)]
-    address: Address,
+    address: ServerAddress,
 }
 
 /// Writes the bundle, and returns the exit code.
