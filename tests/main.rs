@@ -56,6 +56,7 @@ mod tidy;
 mod tidy_causes;
 mod tidy_circles;
 mod tidy_docs;
+mod tidy_locals;
 mod tidy_pages;
 mod tidy_paths;
 mod tidy_prose;

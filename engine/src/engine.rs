@@ -332,11 +332,11 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     let mut after: Option<RunId> = None;
     let mut runs = 0;
     loop {
-        let page = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s);
-        let page = tokio::time::timeout(PAGE_TIME_MAX, page).await;
+        let revisit = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s);
+        let in_time = tokio::time::timeout(PAGE_TIME_MAX, revisit).await;
         let hung = |_| StoreError::Unavailable("a page of the pass over all runs hung".into());
-        let page = page.map_err(hung)??;
-        let Some(page) = page else {
+        let revisited = in_time.map_err(hung)??;
+        let Some(page) = revisited else {
             let newer = shard.counters.newer;
             return Ok(Pass { runs, newer });
         };

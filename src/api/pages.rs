@@ -102,12 +102,12 @@ impl Api {
         let payloads = renderer.catalog.manifests().into_iter();
         Some(
             payloads
-                .map(|it| KnownPayload {
-                    bytes: it.files.iter().map(|file| file.size).sum(),
-                    version: it.version,
-                    kubelet: it.kubelet,
-                    windows_builds: it.windows_builds,
-                    may_follow: it.may_follow,
+                .map(|manifest| KnownPayload {
+                    bytes: manifest.files.iter().map(|file| file.size).sum(),
+                    version: manifest.version,
+                    kubelet: manifest.kubelet,
+                    windows_builds: manifest.windows_builds,
+                    may_follow: manifest.may_follow,
                 })
                 .collect(),
         )

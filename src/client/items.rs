@@ -489,11 +489,13 @@ impl ListItem for Progress {
         Column::new("HOLDER", |it| it.rollout.unavailable_machines().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
         Column::new("TIME LEFT", |it| optional(&it.left_text)),
-        Column::new("WAITING FOR", |it| {
-            let still = problem::stands_still(&it.rollout);
-            let still = still.or_else(|| it.rollout.waiting_for.clone());
-            let kept = || it.kept.as_ref().map(|it| format!("kept as it is: {it}"));
-            optional(&still.or_else(|| it.rollout.direction()).or_else(kept))
+        Column::new("WAITING FOR", |progress| {
+            let rollout = &progress.rollout;
+            let still = problem::stands_still(rollout);
+            let waits = still.or_else(|| rollout.waiting_for.clone());
+            let kept = progress.kept.as_ref();
+            let kept = || kept.map(|why| format!("kept as it is: {why}"));
+            optional(&waits.or_else(|| rollout.direction()).or_else(kept))
         }),
         Column::wide("TOKEN", |it| it.rollout.token.to_string()),
         Column::wide("SINCE", |it| span(it.rollout.status.since_seconds)),

@@ -67,7 +67,7 @@ struct StatusAnswers {
     /// Machines that are gone: they say how long a turn takes.
     gone: Vec<Machine>,
     dead: usize,
-    /// What stands against dormer in the cluster around.
+    /// Findings about the cluster.
     findings: Vec<Finding>,
 }
 
@@ -339,13 +339,13 @@ impl StatusAnswers {
         let still: Vec<String> = self
             .rollouts
             .iter()
-            .filter_map(|it| {
-                let still = problem::stands_still(it)?;
-                let mut step = explain::to_continue(it);
+            .filter_map(|rollout| {
+                let still = problem::stands_still(rollout)?;
+                let mut step = explain::to_continue(rollout);
                 self.address.reach(&mut step);
-                let line = step.and_then(|step| step.line());
-                let line = line.map_or_else(String::new, |line| format!("\n    {line}"));
-                Some(format!("  Rollout {}: {still}{line}", it.pool))
+                let command = step.and_then(|step| step.line());
+                let line = command.map_or_else(String::new, |text| format!("\n    {text}"));
+                Some(format!("  Rollout {}: {still}{line}", rollout.pool))
             })
             .collect();
         if !still.is_empty() {
@@ -391,13 +391,13 @@ impl StatusAnswers {
         let versions = versions(&self.machines);
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
-            lines.extend(versions.iter().map(|it| {
+            lines.extend(versions.iter().map(|row| {
                 let ProgramVersion {
                     version,
                     machines,
                     going,
                     desired,
-                } = it;
+                } = row;
                 let going = match going {
                     0 => String::new(),
                     going => format!(" ({going} being deleted)"),

@@ -363,10 +363,10 @@ fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> TimelineRow {
         from: attempts.first().map_or(to, |it| it.from),
         to,
         cell: pen.wait,
-        note: last.map_or_else(String::new, |it| {
-            let detail = it.detail.as_deref().unwrap_or_default();
+        note: last.map_or_else(String::new, |attempt| {
+            let detail = attempt.detail.as_deref().unwrap_or_default();
             cut(
-                &format!("the last one {}: {detail}", it.result_text()),
+                &format!("the last one {}: {detail}", attempt.result_text()),
                 NOTE_MAX,
                 pen,
             )

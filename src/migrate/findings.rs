@@ -255,11 +255,11 @@ const TABLE: &[CheckRow] = &[
     CheckRow {
         code: "DaemonAccountAbsent",
         severity: Severity::Warning,
-        judge: |it| match it.still_wmco().next().is_some() && !it.daemon_account {
+        judge: |survey| match survey.still_wmco().next().is_some() && !survey.daemon_account {
             true => vec![(
                 format!(
                     "ServiceAccount {}/windows-instance-config-daemon",
-                    it.wmco_namespace
+                    survey.wmco_namespace
                 ),
                 "it is gone, and nodes still use it (on Azure cloud-node-manager, too)".to_owned(),
             )],

@@ -138,10 +138,10 @@ fn columns() -> [Column<WindowsNode>; 6] {
         Column::new("DORMER", |it| {
             it.dormer.clone().unwrap_or_else(|| "-".into())
         }),
-        Column::new("STATE", |it| {
-            let ignored = it.ignored.then(|| "ignored".to_owned());
+        Column::new("STATE", |node| {
+            let ignored = node.ignored.then(|| "ignored".to_owned());
             ignored
-                .or_else(|| it.state.clone())
+                .or_else(|| node.state.clone())
                 .unwrap_or_else(|| "-".into())
         }),
     ]

@@ -77,12 +77,12 @@ impl NatsAlarms {
         let now = SystemClock.now();
         let known = self.known();
         let wanted = alarms.into_iter().filter_map(|(run, at)| {
-            let found = known.get(&run).copied();
-            let found = found.filter(|found| found.at.is_some_and(|at| at > now));
+            let published = known.get(&run).copied();
+            let ahead = published.filter(|it| it.at.is_some_and(|at| at > now));
             let found = if at.is_some() {
-                found.unwrap_or_default()
+                ahead.unwrap_or_default()
             } else {
-                found?
+                ahead?
             };
             Some(PendingAlarm {
                 run,

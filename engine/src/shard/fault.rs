@@ -52,9 +52,9 @@ impl Fault {
     }
 
     fn panicked(doing: &str, panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = text.unwrap_or("it does not say why");
+        let literal = panic.downcast_ref::<&str>().copied();
+        let formatted = || panic.downcast_ref::<String>().map(String::as_str);
+        let text = literal.or_else(formatted).unwrap_or("it does not say why");
         Self {
             code: "DecisionPanicked",
             why: format!("{doing} panicked: {text}"),

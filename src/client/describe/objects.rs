@@ -218,11 +218,11 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         let begun = if it.begun { ", begun" } else { "" };
         format!("{}{}{begun}", it.text(), at.unwrap_or_default())
     });
-    let retried = machine.retried.as_ref().map(|it| {
-        let by = it.requester().map(|by| format!("by {by}, "));
+    let retried = machine.retried.as_ref().map(|retried| {
+        let by = retried.requester().map(|by| format!("by {by}, "));
         let by = by.unwrap_or_default();
-        let at = it.at.with_age(now);
-        format!("{by}{at}; it failed {}", step_text(&it.failure))
+        let at = retried.at.with_age(now);
+        format!("{by}{at}; it failed {}", step_text(&retried.failure))
     });
     let quarantine = machine.status.quarantine.as_ref();
     let halts = machine.also_halted.iter();

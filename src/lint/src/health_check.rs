@@ -20,9 +20,10 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
     let spec = root.get("spec");
     let selector = spec.and_then(|it| it.get("selector"));
     let labels = selector.and_then(|it| it.get("matchLabels"));
-    let any = selector.is_some_and(|it| {
+    let any = selector.is_some_and(|selector| {
         let empty = |key: &str| {
-            it.get(key)
+            selector
+                .get(key)
                 .is_none_or(|it| it.entries().is_empty() && it.elements().is_empty())
         };
         empty("matchLabels") && empty("matchExpressions")

@@ -281,9 +281,10 @@ fn affinity_wants_windows(pod: &Node) -> bool {
             .get("matchExpressions")
             .map(Node::elements)
             .unwrap_or_default();
-        all.iter().any(|it| {
-            let key = it.get("key").and_then(Node::text);
-            let values = it.get("values").map(Node::elements).unwrap_or_default();
+        all.iter().any(|expression| {
+            let key = expression.get("key").and_then(Node::text);
+            let values = expression.get("values");
+            let values = values.map(Node::elements).unwrap_or_default();
             key.is_some_and(is_os)
                 && values
                     .iter()
@@ -296,8 +297,8 @@ fn affinity_wants_windows(pod: &Node) -> bool {
 /// Whether tolerations let a pod onto Windows nodes; a wrong case is another rule's matter.
 pub(crate) fn tolerates(tolerations: Option<&Node>) -> bool {
     let all = tolerations.map(Node::elements).unwrap_or_default();
-    all.iter().any(|it| {
-        let text = |key: &str| it.get(key).and_then(Node::text).unwrap_or_default();
+    all.iter().any(|one| {
+        let text = |key: &str| one.get(key).and_then(Node::text).unwrap_or_default();
         let exists = text("operator") == "Exists";
         let of_key = text("key") == "os" || (text("key").is_empty() && exists);
         of_key && (exists || nearly(text("value"), "windows"))

@@ -625,10 +625,10 @@ fn pod_namespace() -> Option<String> {
 }
 
 fn process_name() -> String {
-    let host = std::env::var("HOSTNAME")
+    let given = std::env::var("HOSTNAME")
         .ok()
         .filter(|name| !name.is_empty());
-    let host = host.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
-    let host = host.unwrap_or_else(|| "dormer".into());
+    let kernel = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = given.or_else(kernel).unwrap_or_else(|| "dormer".into());
     format!("{}-{}", host.trim(), std::process::id())
 }

@@ -54,12 +54,13 @@ struct PairValues<'v> {
 impl PairValues<'_> {
     /// Both lengths in seconds. `Err`: one of them is no duration.
     fn durations(&self, defaults: [f64; 2]) -> Result<[f64; 2], String> {
-        let [first, second] = [0, 1].map(|n| match self.values[n] {
-            None => Ok(defaults[n]),
+        let [first, second] = [0, 1].map(|field| match self.values[field] {
+            None => Ok(defaults[field]),
             Some(value) => {
                 let text = value.as_str().unwrap_or_default();
-                seconds(text)
-                    .ok_or_else(|| format!("`{}` is {value}, no duration as `30s`", self.names[n]))
+                seconds(text).ok_or_else(|| {
+                    format!("`{}` is {value}, no duration as `30s`", self.names[field])
+                })
             }
         });
         Ok([first?, second?])

@@ -99,10 +99,10 @@ impl KubernetesExecutor {
     /// Ids of the tokens that were made for the machine with this UID, late requests' included.
     pub(super) async fn credentials_of(&self, uid: &str) -> Result<Vec<String>, Failure> {
         let now = Timestamp::now();
-        let known = self.join_secret(uid).await?;
-        let known = known.as_ref().map(credentials).unwrap_or_default();
-        let known = known.into_iter().filter(|one| one.until + LATE > now);
-        Ok(known.map(|one| one.id).collect())
+        let secret = self.join_secret(uid).await?;
+        let made = secret.as_ref().map(credentials).unwrap_or_default();
+        let usable = made.into_iter().filter(|one| one.until + LATE > now);
+        Ok(usable.map(|one| one.id).collect())
     }
 }
 

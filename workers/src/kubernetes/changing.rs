@@ -322,13 +322,13 @@ async fn takes_windows(
         let mut selector = Selector::try_from(selector.clone()).unwrap_or_default();
         selector.extend([Expression::Equal((*label).into(), (*value).into())]);
         let params = ListParams::default().labels_from(&selector).limit(1);
-        let listed = timeout(
+        let in_time = timeout(
             CALL_MAX,
             api(client, source, "Machine", Some(namespace)).list(&params),
         )
         .await;
-        let listed = listed.map_err(|_| slow("machines"))?;
-        let listed = listed.map_err(|error| refused("list", "machines", &error))?;
+        let answer = in_time.map_err(|_| slow("machines"))?;
+        let listed = answer.map_err(|error| refused("list", "machines", &error))?;
         if !listed.items.is_empty() {
             return Ok(true);
         }

@@ -417,9 +417,9 @@ pub(super) fn kept_by_a_person(node: &Node, taken: bool) -> Option<Refused> {
     }
     let name = node.name_any();
     let by = cordoned_by(&node.metadata).map_or_else(String::new, |by| {
-        let at = by.at.and_then(|at| i64::try_from(at.0).ok());
-        let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
-        let at = at.map_or_else(String::new, |at| format!(", {at}"));
+        let ms = by.at.and_then(|at| i64::try_from(at.0).ok());
+        let time = ms.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        let at = time.map_or_else(String::new, |time| format!(", {time}"));
         format!(" (by {}{at})", by.program)
     });
     let said = format!("another client cordoned the Node {name}{by}: dormer does not upgrade it");

@@ -160,9 +160,9 @@ async fn lives(
     uid: Option<&str>,
 ) -> Result<bool, String> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let found = timeout(CALL_MAX, api.get_opt(pod)).await;
-    let found = found.map_err(|_| slow("pods"))?;
-    let found = found.map_err(|error| refused("get", "pods", &error))?;
+    let in_time = timeout(CALL_MAX, api.get_opt(pod)).await;
+    let answer = in_time.map_err(|_| slow("pods"))?;
+    let found = answer.map_err(|error| refused("get", "pods", &error))?;
     Ok(found.is_some_and(|found| {
         let same = uid.is_none_or(|uid| found.metadata.uid.as_deref() == Some(uid));
         let phase = found.status.and_then(|status| status.phase);

@@ -137,11 +137,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         };
         let machines = self.options.machines.as_deref();
         let of_settings = watched_settings(&self.client, &self.options.namespace).into_iter();
-        let of_settings = of_settings.map(|it| {
+        let of_settings = of_settings.map(|watched| {
             // The MachineConfigPool is read for both.
-            let changes = it.name.as_deref() == Some(changing::WORKER_POOL);
+            let changes = watched.name.as_deref() == Some(changing::WORKER_POOL);
             (
-                it,
+                watched,
                 Due {
                     changes,
                     ..settings

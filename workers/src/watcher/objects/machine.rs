@@ -144,9 +144,9 @@ pub(in crate::watcher) fn machine(
         ..
     } = object;
     let platform = platform(api, &data["spec"]);
-    let zone = source::zone(api, &meta, &data);
-    let zone = zone.filter(|zone| zone.len() <= TEXT_BYTES_MAX);
-    let zone = zone.map(str::to_owned);
+    let zone = source::zone(api, &meta, &data)
+        .filter(|zone| zone.len() <= TEXT_BYTES_MAX)
+        .map(str::to_owned);
     let fields = SpecFields::of(api, &data["spec"]);
     let chosen_by = chosen_by(&meta, &data["spec"]["metadata"]["labels"]);
     let template = not_up_to_date(api, &data["status"]);
