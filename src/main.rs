@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let done = match done {
         Ok(done) => done,
         Err(_) if UNREAD.load(Ordering::Relaxed) => std::process::exit(BY_SIGPIPE),
-        // The hook has told it.
+        // The hook has printed the panic.
         Err(_) => std::process::exit(PANICKED),
     };
     match done {

@@ -44,7 +44,7 @@ impl VersionArgs {
 #[serde(rename_all = "camelCase")]
 struct BuildVersion {
     version: &'static str,
-    /// `None`: the build was not told.
+    /// `None`: the build had no commit.
     commit: Option<&'static str>,
     target: String,
     features: Vec<&'static str>,

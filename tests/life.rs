@@ -74,7 +74,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     };
     await_some("a machine", IN_TIME, || async { site.machines().pop() }).await;
 
-    // What is heard before the end: each change is one line of JSON.
+    // Output before the end: each change is one line of JSON.
     let mut watch = site.command(&["watch", "machines", "-o", "json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();

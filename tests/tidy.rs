@@ -175,7 +175,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn crates_know_only_whom_they_may() {
+fn packages_use_only_what_they_may() {
     let metadata = metadata();
     let allowed: BTreeMap<&str, BTreeSet<&str>> = EDGES
         .iter()
@@ -198,7 +198,7 @@ fn crates_know_only_whom_they_may() {
 }
 
 /// Win32 is called by unsafe functions, so its package has a table of lints of its own: the workspace's, with one word
-/// changed. Everybody else takes the workspace's.
+/// changed. All other packages take the workspace's.
 #[test]
 fn one_package_has_other_lints_and_only_by_one_word() {
     let read = |path: &Path| -> toml::Table {

@@ -89,7 +89,7 @@ pub trait History: Send + Sync + 'static {
     fn incarnation(&self) -> Incarnation;
     /// Whether only this process can write, so that its memory equals the stored state.
     fn exclusive(&self) -> bool;
-    /// Error for a read that contradicts what this process was told before: the store has lost records, or the answer
+    /// Error for a read that contradicts an earlier answer to this process: the store has lost records, or the answer
     /// is an old one.
     fn contradiction(&self, what: String) -> StoreError {
         StoreError::Broken(what)

@@ -269,7 +269,7 @@ async fn messages_do_not_go_to_the_open_requests_of_a_silent_engine_also_where_a
     let whole = three_whole_rounds(&reader.store, &runs, &mut number, &mut took);
     let whole = timeout(Duration::from_secs(40), whole).await;
     whole.expect("rounds that no silent engine has a part of");
-    // An engine that begins now has never heard of the silent one.
+    // An engine that begins now has no message about the silent one.
     let other = Reader::begin(&server, 2, &sender).await;
     let mut shared = false;
     while !shared {

@@ -14,7 +14,7 @@ pub enum OtherOperator {
     Runs(String),
 }
 
-/// What stands between an operator and the commands that stop it.
+/// Separator of an operator and the commands that stop it.
 const STOP: &str = "; to stop it: ";
 
 /// The text that facts and records have of an operator that runs. `what`: which one and where; `stop`: the commands that

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What stands between a name and a reason.
+/// Separator of a name and a reason.
 const REASON: &str = ": ";
 
 /// A person and their reason, which records have as one text: `ann: a new disk`.

@@ -64,7 +64,7 @@ pub(super) fn shown(survey: &Survey) -> String {
     )
 }
 
-/// What stands against dormer's pause image on hosts that WMCO's nodes are, in a sentence each.
+/// Reasons against dormer's pause image on hosts of WMCO's nodes, one sentence each.
 pub(super) fn judge(survey: &Survey) -> Vec<String> {
     let wanted = of_dormer();
     let nodes: Vec<_> = survey.still_wmco().collect();

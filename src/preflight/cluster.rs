@@ -79,7 +79,7 @@ pub(super) async fn check(
             "the Windows Machine Config Operator is installed (ClusterServiceVersion {}) and does not run",
             found.join(", ")
         )),
-        // Only what runs stands against dormer.
+        // Only an operator that runs is a finding.
         Err(why) => Some(format!("whether one is installed is unknown: {why}")),
     };
     let told: Vec<String> = seen.idle.into_iter().chain(installed).collect();

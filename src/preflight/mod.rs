@@ -135,8 +135,8 @@ pub(crate) async fn run(options: Options) -> ExitCode {
     finish(options.run().await)
 }
 
-/// What stands against dormer in the cluster, as far as its own account reads that: no secret is read. Of rights only the
-/// console's are checked.
+/// Findings about the cluster of a running dormer, as far as its own account may read: no secret is read. Of rights
+/// only the console's are checked.
 pub(crate) fn while_running(
     client: Client,
     namespace: String,

@@ -233,7 +233,7 @@ async fn rotate(
     let pair = (&old.key, &new.key);
     report.rows = hosts::add_to_all(site, &hosts, left_out, pair).await?;
     if !moved {
-        // A host that is away may follow later. One that refuses the key speaks against the key.
+        // A host that is away may follow later. If one refuses the key, the key may be wrong.
         report.refused = report.rows.iter().filter(|row| row.refused).count();
         if report.refused > 0 {
             return Ok(report);

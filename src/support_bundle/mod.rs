@@ -178,7 +178,7 @@ fn named(host: &str, now: SystemTime) -> PathBuf {
     format!("dormer-support-{}-{at}Z.tar.gz", plain(host)).into()
 }
 
-/// The text with dashes for what stands in no file's name.
+/// The text as a file's name: dashes replace all other characters.
 fn plain(text: &str) -> String {
     let kept = text.chars().map(|c| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' | '_' => c,

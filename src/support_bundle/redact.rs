@@ -1,9 +1,10 @@
-//! Takes secrets out of values and texts: by the names of fields, by what stands before a word, and by its form.
+//! Takes secrets out of values and texts: by the names of fields, by the words before a secret, and by its
+//! form.
 
 use dormer_workers::host::scrubbed;
 use serde_json::Value;
 
-/// What stands in a secret's place.
+/// Text that replaces a secret.
 const SECRET: &str = "[secret]";
 /// Parts of a field's name that make its text a secret, in lower case and without marks.
 const FIELDS: [&str; 18] = [

@@ -63,7 +63,7 @@ impl EngineObserver<Dormer> for SpanRecorder {
     fn dead_lettered(&self) {}
 }
 
-/// The life of a machine whose probe fails, until it is gone: spans as heard, and its kept records.
+/// The life of a machine whose probe fails, until it is gone: spans as received, and its kept records.
 async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     let ports = Arc::new(Local::new(
         Arc::new(MemoryStore::new(Incarnation(3))),

@@ -392,7 +392,7 @@ mod tests {
             (of([4, 22, 0, 0], "v2.1.4", ""), (2, Some(1))),
             (of([2, 4, 0, 0], "v2.1.4", "v2.2.0"), (2, Some(1))),
             (of([4, 22, 0, 0], "(devel)", "v2.2.1"), (2, Some(2))),
-            // What the linker was told is of another counting than the module's.
+            // The linker's version has another numbering than the module's.
             (of([2, 2, 5, 0], "(devel)", "v4.22.0"), (2, Some(2))),
             (of([4, 22, 0, 0], "(devel)", "v4.22.0"), (2, None)),
             (of([2, 0, 7, 0], "(devel)", ""), (2, Some(0))),

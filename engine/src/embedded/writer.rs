@@ -181,7 +181,7 @@ impl Writing {
         let mut requested = Vec::new();
         for job in jobs {
             match job {
-                // Its caller has told everybody that it may not be stored.
+                // Its caller has given up, and has reported that it may not be stored.
                 Job::Append(_, answer) if answer.is_closed() => {}
                 Job::SmallWrite(_, answer) if answer.is_closed() => {}
                 Job::Append(batch, answer) => {

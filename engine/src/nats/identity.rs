@@ -40,7 +40,7 @@ pub(super) async fn establish(
             names.meta_stream()
         )));
     }
-    // The login of a console may not write the identity: it would be everybody's.
+    // The login of a console may not write the identity: every process would take it.
     if fresh && origin == Origin::Console {
         return Err(OpenError::NoStore);
     }

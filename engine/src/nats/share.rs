@@ -174,7 +174,7 @@ fn ranks(ours: u64, live: &Live, passed: &Passed, partitions: u64) -> Ranks {
     Arc::new((0..partitions).map(rank).collect())
 }
 
-/// Other engines: when each was heard of, and what it yields.
+/// Other engines: when the last message of each came, and what it yields.
 type OtherEngines = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
 
 /// Takes engines that fell silent from the others.

@@ -198,7 +198,7 @@ mod tests {
         let mut second = SilentEngines::default();
         second.receive(first.said(now + after(50)), now + after(50));
         assert_eq!(second, first);
-        // Of what it heard it tells the next one.
+        // It passes on what it received.
         let mut third = SilentEngines::default();
         third.receive(second.said(now + after(60)), now + after(60));
         assert_eq!(third, first);
@@ -211,7 +211,7 @@ mod tests {
         let mut two = SilentEngines::default();
         one.note(1, read(READS), begun);
         for second in 0..120 {
-            // Each word is half a second old when it is heard.
+            // Each message is half a second old when it is received.
             let said = begun + after(second);
             let by_one = one.said(said);
             let by_two = two.said(said);

@@ -67,7 +67,7 @@ impl HistoryKeys {
     /// Reads a file of keys. With `unkeyed`, records without a MAC are believed, which is for the introduction of keys.
     ///
     /// # Errors
-    /// [`KeysError`]: the file is missing, is readable by everybody, or has no keys.
+    /// [`KeysError`]: the file is missing, is readable by all users, or has no keys.
     pub fn open(path: &Path, unkeyed: bool) -> Result<Self, KeysError> {
         let text = read(path)?;
         if is_public(path)? {

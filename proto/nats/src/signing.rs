@@ -213,7 +213,7 @@ impl Keys {
     /// count as signed, which is for the introduction of keys.
     ///
     /// # Errors
-    /// [`KeysError`]: a file is missing, is readable by everybody, or is not a key.
+    /// [`KeysError`]: a file is missing, is readable by all users, or is not a key.
     pub fn open(folder: &Path, roles: &[&str], unsigned: bool) -> Result<Self, KeysError> {
         let public = read_public_keys(&folder.join(PUBLIC_KEYS_FILE))?;
         let mut own = BTreeMap::new();

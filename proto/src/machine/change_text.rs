@@ -8,7 +8,7 @@ pub const DIFFERENCES_MAX: usize = 3;
 /// Begin of the text; the differences follow.
 pub const TO_CHANGE: &str = "to change: ";
 
-/// What stands between two differences.
+/// Separator of two differences.
 const BETWEEN: &str = ", ";
 
 /// The text of a change: all of its differences.

@@ -930,7 +930,7 @@ fn each_mistake_gives_its_finding_and_no_other() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    // Told by the guides' manifests.
+    // The guides' manifests give it.
     seen.insert("other-operator");
     let untried: Vec<&str> = RULES
         .iter()

@@ -60,7 +60,7 @@ macro_rules! faults {
                 match self { $(Fault::$variant => $about,)* }
             }
 
-            /// How often it strikes one machine unless told otherwise.
+            /// How often it strikes one machine, unless a count is given.
             pub fn times(self) -> u32 {
                 match self { $(Fault::$variant => $times,)* }
             }
@@ -313,7 +313,7 @@ pub enum FaultError {
     },
 }
 
-/// The near name of a fault, as a question: of what stands before a sign that no name has.
+/// The near name of a fault, as a question: of the text before the first sign that no name has.
 fn near(name: &str) -> String {
     let end = name.find(|sign: char| !sign.is_ascii_alphanumeric() && !"-_".contains(sign));
     let name = name[..end.unwrap_or(name.len())].replace('_', "-");

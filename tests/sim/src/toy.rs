@@ -31,7 +31,7 @@ pub(crate) struct ToyState {
     /// The newer build's state: it has ticked, and rests.
     #[serde(default)]
     pub(crate) checked: bool,
-    /// What the newer build was told.
+    /// Notes that the newer build received.
     #[serde(default)]
     pub(crate) notes: u64,
 }

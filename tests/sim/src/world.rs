@@ -124,7 +124,7 @@ pub(crate) struct World {
     pub(crate) appends: Vec<Append>,
     /// Runs that may have to wait for the sweep. One of their messages was replaced after it had been delivered and before
     /// it was acknowledged, so that a record may be stored with no engine left to carry out its effects. Or a deposed
-    /// leader told an older record, with another timer or none.
+    /// leader answered with an older record, with another timer or none.
     pub(crate) orphaned: BTreeSet<RunId>,
     /// Engines that sleep in mid-turn, after which they may still store a record.
     pub(crate) asleep: BTreeSet<usize>,
@@ -139,7 +139,7 @@ pub(crate) struct World {
     pub(crate) forgets: bool,
     /// The faults have ended, and what was under way with them.
     pub(crate) calm: bool,
-    /// Runs of which a deposed leader told an older record. A report that was dropped for it costs its attempt: the run
+    /// Runs of which a deposed leader returned an older record. A report that was dropped for it costs its attempt: the run
     /// tries the task again. A timer that was dropped for it is found by the sweep.
     pub(crate) misread: BTreeSet<RunId>,
     /// Runs of which an engine's last answer was such a one.
@@ -151,7 +151,7 @@ pub(crate) struct World {
     pub(crate) requests: u64,
     /// Requests whose senders wait for an answer, each with its run and until when.
     pub(crate) asked: BTreeMap<String, (RunId, Timestamp)>,
-    /// Requests whose senders were told that they are on record, each with its run.
+    /// Requests whose senders have a receipt that they are on record, each with its run.
     pub(crate) confirmed_requests: BTreeMap<String, RunId>,
     /// How far each engine's clock is ahead of the server's, in milliseconds.
     pub(crate) skew: BTreeMap<usize, i64>,

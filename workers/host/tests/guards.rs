@@ -1,4 +1,4 @@
-//! What stands before a call's first change: our folders, the lock, the boot, the fence, what the script left.
+//! Guards before a call's first change: our folders, the lock, the boot, the fence, what the script left.
 
 use dormer_host::arguments::Mode;
 use dormer_host_sim::SimulatedHost;

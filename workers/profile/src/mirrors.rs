@@ -659,7 +659,7 @@ mod tests {
                 "m.example",
                 Some("plain:p"),
             ),
-            // One that cannot be used stands against none that can.
+            // A login that cannot be used does not exclude one that can.
             (
                 &format!(r#""docker.io": {{"auth": "x"}},{url}"#),
                 "docker.io/team",

@@ -1,4 +1,4 @@
-//! Whose name and whose Node it must be: what a host may say of itself, and what stands in the cluster.
+//! Whose name and whose Node it must be: what a host may say of itself, and what the cluster has.
 
 use super::*;
 use serde_json::{Value, json};

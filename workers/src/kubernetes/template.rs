@@ -37,7 +37,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Machine API's nodelink controller writes what stands in `spec.metadata` (machine-api-operator 951196122,
+    /// Machine API's nodelink controller writes the labels of `spec.metadata` (machine-api-operator 951196122,
     /// `pkg/controller/nodelink`); Cluster API's controller the Machine's own labels of three domains (cluster-api v1.10,
     /// `internal/controllers/machine/machine_controller_noderef.go`, `getManagedLabels`). A BYOH host names its
     /// labels itself.

@@ -614,7 +614,7 @@ fn plan_entries(
         }
         let user = match user {
             Ok(user) => user,
-            // It stays as it is: a slip of the pen removes no node.
+            // It stays as it is: a typing error removes no node.
             Err(why) => {
                 let why = format!("its entry in {INSTANCES} cannot be read: {why}");
                 plan.findings.insert(address, why);

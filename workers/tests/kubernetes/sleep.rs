@@ -9,7 +9,8 @@ use dormer_proto::{
 use serde_json::json;
 
 /// Does `task` again and again, each time asleep at a later call while the token is closed, until it is done before
-/// that. Each round has a token of its own; `prepare` says what stands before it.
+/// that. Each round has a token of its own; `prepared`: the token is opened
+/// before it.
 async fn asleep_at_each_call(
     bench: &Bench,
     m: &MachineRef,

@@ -115,7 +115,7 @@ pub(crate) fn is(path: &Path, bytes: &[u8]) -> bool {
 /// the meantime too: it is a bound, not a figure.
 pub(crate) struct MemoryGrowth {
     before_kib: u64,
-    /// The kernel keeps one peak for each process, and its reset takes it from everybody.
+    /// The kernel keeps one peak for each process, and a reset clears it for all tests.
     _alone: MutexGuard<'static, ()>,
 }
 

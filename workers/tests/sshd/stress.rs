@@ -69,7 +69,7 @@ async fn a_host_at_its_limit_of_pending_logins_is_retried() {
 
 #[tokio::test]
 async fn twenty_tasks_of_one_host_share_one_connection_under_its_limits() {
-    // Room for one login, and for the look that told that sshd is up, which it may not have seen the end of.
+    // Room for one login, and for the check whether sshd is up, whose end sshd may not have noticed yet.
     let server = started!(sshd("MaxStartups 2\nMaxSessions 10\n"));
     let pool = Pool::new(dialer(server.port()), key(&server), Limits::default());
     let host = host("127.0.0.1");

@@ -79,7 +79,7 @@ impl Draft<'_> {
     }
 
     /// Rolls back one step: a worker writes the payload that overrides the spec's into the pool's status, where
-    /// everybody reads it. dormer does not write the spec.
+    /// all readers find it. dormer does not write the spec.
     fn roll_back(&mut self, by: &Sender, to: String) {
         let wanted = self.state.payload.clone().unwrap_or_default();
         let from = wanted.payload.clone();

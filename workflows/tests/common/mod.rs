@@ -1,4 +1,4 @@
-//! A machine's run told as a story: inputs go in, and what the run is and asks for comes out as text.
+//! A machine's run as a story: inputs go in, and what the run is and asks for comes out as text.
 #![allow(dead_code, reason = "each test uses its own part of the common words")]
 
 use dormer_engine_core::{Command, Decision, Input, Now, Sender, Workflow};

@@ -81,7 +81,7 @@ fn a_pause_and_a_hold_are_both_in_the_view_until_a_resume_ends_them() {
     assert_eq!(halted(&story), (Vec::new(), None));
 }
 
-/// A name may have what stands between a name and a reason in records.
+/// A name may have the separator of name and reason in records.
 #[test]
 fn two_people_whose_names_begin_alike_up_to_a_colon_have_two_holds() {
     let mut story = Story::joined(wanting("v1"));

@@ -29,7 +29,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A rollout that has heard nothing.
+    /// A rollout that has received nothing.
     pub(crate) fn new() -> Self {
         Self {
             state: State::default(),
@@ -68,7 +68,7 @@ impl Pool {
         decision.commands
     }
 
-    /// One input, told as `what`.
+    /// One input, with `what` as its line in the transcript.
     pub(crate) fn feed(&mut self, what: &str, input: Input<Rollout>) -> &mut Self {
         let commands = self.decide(input);
         let _ = writeln!(self.text, "{what}");

@@ -189,7 +189,7 @@ impl Group<'_> {
 /// Object that a command of kubectl is about.
 #[derive(Debug, Clone, Copy)]
 enum CommandObject {
-    /// The Machine, or what stands for one.
+    /// The Machine, or the WindowsHost of a BYOH host.
     Machine,
     Node,
 }
@@ -718,7 +718,7 @@ mod tests {
         );
     }
 
-    /// The name of a Node stands within a word of these commands.
+    /// The name of a Node is a part of a word in these commands.
     #[test]
     fn machines_with_one_fault_of_the_network_are_one_group_whose_command_names_none() {
         for code in [

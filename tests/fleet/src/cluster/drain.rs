@@ -18,7 +18,7 @@ pub enum Rules {
 const BY_LABEL: &str = "cluster.x-k8s.io/drain";
 
 /// Cordons the node and asks for the eviction of every pod that a drain moves. True when none is
-/// left. DaemonSet's and mirror pods stay; on a node that is not heard of, pods that are being
+/// left. DaemonSet's and mirror pods stay; on a node that does not report, pods that are being
 /// deleted are not waited for.
 ///
 /// # Errors

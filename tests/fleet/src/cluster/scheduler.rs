@@ -13,7 +13,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(5);
 const PODS_PER_NODE_MAX: usize = 250;
 const STARTS_IN: Duration = Duration::from_secs(2);
 const STOPS_IN: Duration = Duration::from_secs(1);
-/// How long a pod stays on a node that is not heard of (`tolerationSeconds`' default).
+/// How long a pod stays on a node that does not report (`tolerationSeconds`' default).
 const TOLERATED: Duration = Duration::from_secs(300);
 
 /// Gives pods a node, starts them there and ends them there.
@@ -171,7 +171,7 @@ impl Pods {
         self.client.status(&kinds::POD, key, status).await.map(drop)
     }
 
-    /// On a node that is not heard of, a pod is not ready, and deleted after five minutes unless
+    /// On a node that does not report, a pod is not ready, and deleted after five minutes unless
     /// its tolerations say otherwise; it goes when the node does.
     async fn on_silent_node(
         &self,

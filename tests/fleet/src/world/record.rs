@@ -64,7 +64,7 @@ pub enum Happened {
     Converged {
         /// UID of the host's Machine.
         machine: String,
-        /// Task id and attempt as the program was told, `task/attempt`.
+        /// Task id and attempt as the program received them, `task/attempt`.
         task: String,
         /// Whether it changed anything.
         changed: bool,

@@ -58,7 +58,7 @@ remedies! {
     MakeRoom = "make-room", ends [ReplacementNever, OtherProcessor];
     /// The pool is there again.
     CorrectPool = "correct-pool", ends [];
-    /// Everybody has the rights that they had.
+    /// All accounts have the rights that they had.
     MendCluster = "mend-cluster", ends [];
     /// The kubelet has the right name, reaches the API server, and starts anew; a Node without a host is deleted.
     MendNode = "mend-node", ends [NameMismatch, HostClaimsName, CsrExtraSan, Flapping,

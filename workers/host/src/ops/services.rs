@@ -78,7 +78,7 @@ ask! {
         name: String,
     } -> ();
 
-    /// `ControlService(SERVICE_CONTROL_STOP)`. Success says that the service was told.
+    /// `ControlService(SERVICE_CONTROL_STOP)`. Success says that the service received the order.
     ///
     /// Refuses with 5, 109, 232 (its process ends), 1051 (others that depend on it run), 1052, 1053, 1060, 1061 (takes
     /// no orders now), 1062 (does not run), 1115.

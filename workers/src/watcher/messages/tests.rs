@@ -642,7 +642,7 @@ fn settings_go_to_runs_and_rollout_once() {
 }
 
 /// dormer was off: a Node has gone, and the pool is not paused any more. The rollout grants nothing before the machine's
-/// run knows that, and it is not told meanwhile that the pool is gone.
+/// run knows that, and receives no message meanwhile that the pool is gone.
 #[test]
 fn settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list() {
     let mut harness = Harness::new(&["a"]);

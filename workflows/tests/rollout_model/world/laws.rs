@@ -9,7 +9,7 @@ use dormer_workflows::rollout::{Flag, Member, Slot, Uid};
 
 impl World {
     /// A grant over the limit is the only one of its kind, and for a node that was down for long. None is for a node that
-    /// a person keeps cordoned, as far as the rollout was told: what changed since, a worker sees when it opens the fence.
+    /// a person keeps cordoned, as far as the rollout knows: a worker finds later changes when it opens the fence.
     pub(super) fn check_over_limit(&mut self, to: usize, over_limit: bool) {
         let slots = &self.rollout.state.slots;
         let members = &self.rollout.state.members;
@@ -39,7 +39,7 @@ impl World {
     }
 
     /// No grant while the Machine of a slot is being deleted or gone, and all that may replace it fail their checks, as far
-    /// as the rollout was told, but to one of them.
+    /// as the rollout knows, except to one of them.
     pub(super) fn check_failing(&mut self, to: usize) {
         let slots = &self.rollout.state.slots;
         for set in 0..self.replicas.len() {

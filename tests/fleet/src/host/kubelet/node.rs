@@ -1,4 +1,4 @@
-//! A kubelet's Node: registered once, its status told again and again.
+//! A kubelet's Node: registered once, its status reported again and again.
 
 use serde_json::{Map, Value, json};
 
