@@ -42,7 +42,7 @@ use dormer_proto::{
     id::{Revision, RunId, Timestamp},
 };
 use effects::EffectBatch;
-use fault::{Fault, guarded};
+use fault::{RunFault, guarded};
 pub use intake::DecodedDelivery;
 use intake::{Received, read_up_to, sort};
 use newer_builds::DeferredRuns;
@@ -85,7 +85,7 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     deferred: DeferredRuns,
     quarantine_notes: Arc<KnownNotes>,
     /// Runs of this turn whose last record is damaged, or not proven.
-    damaged: BTreeMap<RunId, Fault>,
+    damaged: BTreeMap<RunId, RunFault>,
     /// Runs of this turn whose last record was not found, each with what was found.
     in_doubt_this_turn: BTreeMap<RunId, String>,
     /// Notes about doubt to write at the end of the turn, each with the record that was not found. `None`: the doubt has
@@ -190,7 +190,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             self.cache.forget(run);
         }
         let loaded = self.load(&runs).await.map(drop);
-        for (run, Fault { code, why }) in std::mem::take(&mut self.damaged) {
+        for (run, RunFault { code, why }) in std::mem::take(&mut self.damaged) {
             tracing::warn!(%run, code, why, "what is outstanding of a run cannot be read");
         }
         self.note_doubts().await;
@@ -438,7 +438,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             }
             Contradiction::Doubt(what) => drop(self.in_doubt_this_turn.insert(run.clone(), what)),
             Contradiction::Lost(what) => {
-                drop(self.damaged.insert(run.clone(), Fault::lost(what)));
+                drop(self.damaged.insert(run.clone(), RunFault::lost(what)));
             }
         }
         Ok(true)
@@ -449,20 +449,20 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         run: &RunId,
         stored: &Stored,
-    ) -> Result<Option<(OpenRun<W>, EffectBatch)>, Fault> {
+    ) -> Result<Option<(OpenRun<W>, EffectBatch)>, RunFault> {
         let Stored { bytes, revision } = stored;
         // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
         if let Err(why) = self.verify_record(run, bytes)
             && !is_newer(bytes, read_up_to(W::SCHEMA))
         {
-            return Err(Fault::unproven(*revision, &why));
+            return Err(RunFault::unproven(*revision, &why));
         }
         let (record, sum) = match envelope::decode::<Record<W>>(bytes, read_up_to(W::SCHEMA)) {
             Ok(decoded) => decoded,
             Err(DecodeError::Newer { .. }) => return Ok(None),
             Err(damage) => {
                 let why = format!("the last record (revision {revision}): {damage}");
-                return Err(Fault::unreadable(why));
+                return Err(RunFault::unreadable(why));
             }
         };
         self.deferred.readable(run);
@@ -470,7 +470,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         if let Some(known) = self.cache.newer_than(run, read.seq)
             && self.ports.history_keys().is_some()
         {
-            return Err(Fault::older(*revision, read.seq, known));
+            return Err(RunFault::older(*revision, read.seq, known));
         }
         read.set_sum(sum);
         let mut outstanding = EffectBatch::new(self.ports.history().incarnation());

@@ -7,7 +7,7 @@ use super::{
     overlay::Layer,
     room::{Room, WaitingBackend, is_of_disk},
     state::{LAYOUT, Log, State, state},
-    wal::{Fault, recover, verify_spent},
+    wal::{RecoveryFault, recover, verify_spent},
 };
 use redb::{Database, DatabaseError, StorageBackend, backends::FileBackend};
 use std::{
@@ -102,13 +102,13 @@ pub(super) fn reconcile(
             found: state.layout,
         });
     }
-    let refused = |fault: Fault| match fault {
-        Fault::Io(error) if is_of_disk(&error) => OpenError::Disk {
+    let refused = |fault: RecoveryFault| match fault {
+        RecoveryFault::Io(error) if is_of_disk(&error) => OpenError::Disk {
             file: wal_file.to_owned(),
             error,
         },
-        Fault::Io(_) | Fault::Damaged { .. } => damaged(wal_file, &fault),
-        Fault::Unpaired(what) => OpenError::Unpaired {
+        RecoveryFault::Io(_) | RecoveryFault::Damaged { .. } => damaged(wal_file, &fault),
+        RecoveryFault::Unpaired(what) => OpenError::Unpaired {
             file: wal_file.to_owned(),
             detail: what.to_owned(),
         },
@@ -119,7 +119,7 @@ pub(super) fn reconcile(
         (Log::Spent(generation), Some(wal)) => {
             verify_spent(wal, incarnation, generation).map_err(refused)?;
         }
-        (Log::From(_), None) => return Err(refused(Fault::Unpaired("it is missing"))),
+        (Log::From(_), None) => return Err(refused(RecoveryFault::Unpaired("it is missing"))),
         (Log::From(mark), Some(wal)) => {
             let found = recover(wal, incarnation, mark).map_err(refused)?;
             let mut layer = Layer::new();

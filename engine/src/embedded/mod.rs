@@ -19,7 +19,7 @@ mod upkeep;
 mod wal;
 mod writer;
 
-pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
+pub use upkeep::{DumpError, Report, StoreFault, check, dump, restore};
 
 use crate::{
     head_row::{HeadRow, head_of},

@@ -25,7 +25,7 @@ const FAULTS_NAMED_MAX: usize = 1_000;
 
 /// Fault of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct StoreFault {
     /// Run of the record.
     pub run: String,
     /// Seq of the record.
@@ -44,7 +44,7 @@ pub struct Report {
     /// Faults found.
     pub faults: u64,
     /// First of them, at most 1,000.
-    pub named: Vec<Fault>,
+    pub named: Vec<StoreFault>,
 }
 
 impl Report {
@@ -57,7 +57,7 @@ impl Report {
     fn fault(&mut self, run: &str, seq: u64, what: impl Into<String>) {
         self.faults += 1;
         if self.named.len() < FAULTS_NAMED_MAX {
-            self.named.push(Fault {
+            self.named.push(StoreFault {
                 run: run.into(),
                 seq: Seq(seq),
                 what: what.into(),

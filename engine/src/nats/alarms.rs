@@ -8,7 +8,7 @@ mod moment;
 
 use super::{
     link::Link,
-    publish::{Fault, Outgoing},
+    publish::{Outgoing, PublishFault},
 };
 use crate::{
     local::timer_due,
@@ -142,8 +142,8 @@ impl NatsAlarms {
                 }
                 // A cleared alarm is gone. If another process set it again, it stays.
                 Ok(_) => {}
-                Err(Fault::WrongSequence) if wanted.at.is_none() => {}
-                Err(Fault::WrongSequence) => refused.push(wanted),
+                Err(PublishFault::WrongSequence) if wanted.at.is_none() => {}
+                Err(PublishFault::WrongSequence) => refused.push(wanted),
                 Err(fault) => return Err(fault.into()),
             }
         }

@@ -6,7 +6,7 @@
 use super::{
     last_messages::last_headers,
     link::{Link, number},
-    publish::{Fault, Outgoing},
+    publish::{Outgoing, PublishFault},
     streams::ensure,
 };
 use crate::port::StoreError;
@@ -168,13 +168,13 @@ impl NatsChanges {
     }
 }
 
-impl From<Fault> for PublishError {
-    fn from(fault: Fault) -> Self {
+impl From<PublishFault> for PublishError {
+    fn from(fault: PublishFault) -> Self {
         match fault {
-            Fault::WrongSequence => Self::Conflict,
-            Fault::Refused(why) => Self::Refused(why),
-            Fault::SubjectFull => Self::Refused("the stream is full".into()),
-            Fault::Unknown(why) => Self::Unknown(why),
+            PublishFault::WrongSequence => Self::Conflict,
+            PublishFault::Refused(why) => Self::Refused(why),
+            PublishFault::SubjectFull => Self::Refused("the stream is full".into()),
+            PublishFault::Unknown(why) => Self::Unknown(why),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     kept_heads::KeptHeads,
     last_messages::last_headers,
     link::{Link, header_of, number},
-    publish::{Fault, Outgoing},
+    publish::{Outgoing, PublishFault},
     share::{Rank, Ranks, is_known},
 };
 use crate::port::{Append, AppendError, Head, History, HistoryReader, StoreError, Stored};
@@ -121,17 +121,19 @@ impl NatsHistory {
         &self,
         index: usize,
         floor: u64,
-        result: Result<u64, Fault>,
+        result: Result<u64, PublishFault>,
     ) -> Result<Revision, AppendError> {
         match result {
             Ok(sequence) => {
                 self.link.acknowledge(index, floor, sequence);
                 Ok(Revision(sequence))
             }
-            Err(Fault::WrongSequence) => Err(AppendError::Conflict),
-            Err(Fault::Refused(why)) => Err(AppendError::Refused(why)),
-            Err(Fault::SubjectFull) => Err(AppendError::Unknown("the stream is full".into())),
-            Err(Fault::Unknown(why)) => Err(AppendError::Unknown(why)),
+            Err(PublishFault::WrongSequence) => Err(AppendError::Conflict),
+            Err(PublishFault::Refused(why)) => Err(AppendError::Refused(why)),
+            Err(PublishFault::SubjectFull) => {
+                Err(AppendError::Unknown("the stream is full".into()))
+            }
+            Err(PublishFault::Unknown(why)) => Err(AppendError::Unknown(why)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     connect::ANSWER_MAX,
-    publish::{Fault, Outgoing, Publisher},
+    publish::{Outgoing, PublishFault, Publisher},
 };
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
@@ -146,7 +146,7 @@ impl Link {
         subject: String,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, PublishFault> {
         let results = self
             .publisher
             .publish(vec![Outgoing {
@@ -158,7 +158,7 @@ impl Link {
         results
             .into_iter()
             .next()
-            .unwrap_or_else(|| Err(Fault::Unknown("no answer".into())))
+            .unwrap_or_else(|| Err(PublishFault::Unknown("no answer".into())))
     }
 
     /// Batch of direct reads: every message until the server reports the end. The second value says whether the

@@ -28,7 +28,7 @@ const MESSAGE_TOO_LARGE: u64 = 10_054;
 
 /// Fault of a publish.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum PublishFault {
     /// The subject has another last sequence.
     WrongSequence,
     /// The subject already holds the stream's maximum.
@@ -39,13 +39,13 @@ pub(super) enum Fault {
     Unknown(String),
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<PublishFault> for StoreError {
+    fn from(fault: PublishFault) -> Self {
         Self::Unavailable(format!("{fault:?}"))
     }
 }
 
-impl Fault {
+impl PublishFault {
     /// Fault for a server's error.
     fn of(code: u64, text: String) -> Self {
         match code {
@@ -94,7 +94,7 @@ struct Round {
 }
 
 struct Answers {
-    results: Vec<Option<Result<u64, Fault>>>,
+    results: Vec<Option<Result<u64, PublishFault>>>,
     missing: usize,
 }
 
@@ -128,7 +128,7 @@ impl Publisher {
     }
 
     /// Publishes into streams, and waits for every acknowledgement: each message's sequence, in order.
-    pub(super) async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
+    pub(super) async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, PublishFault>> {
         let mut results = Vec::with_capacity(messages.len());
         let mut messages = messages.into_iter();
         loop {
@@ -140,7 +140,7 @@ impl Publisher {
         }
     }
 
-    async fn publish_round(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
+    async fn publish_round(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, PublishFault>> {
         let waiting = PendingAnswer::begin(&self.table, messages.len());
         let sending = async {
             for (at, message) in messages.into_iter().enumerate() {
@@ -155,7 +155,7 @@ impl Publisher {
         waiting.end()
     }
 
-    async fn send(&self, message: Outgoing, reply: String) -> Result<(), Fault> {
+    async fn send(&self, message: Outgoing, reply: String) -> Result<(), PublishFault> {
         let Outgoing {
             subject,
             headers,
@@ -169,8 +169,8 @@ impl Publisher {
                 .await
         };
         sent.map_err(|error| match error.kind() {
-            PublishErrorKind::MaxPayloadExceeded => Fault::Refused(error.to_string()),
-            _ => Fault::Unknown(error.to_string()),
+            PublishErrorKind::MaxPayloadExceeded => PublishFault::Refused(error.to_string()),
+            _ => PublishFault::Unknown(error.to_string()),
         })
     }
 }
@@ -205,13 +205,13 @@ impl<'a> PendingAnswer<'a> {
 
 impl PendingAnswer<'_> {
     /// Notes a message that could not be sent.
-    fn fail(&self, at: usize, fault: Fault) {
+    fn fail(&self, at: usize, fault: PublishFault) {
         self.table.lock().give_up(self.tokens[at]);
         self.round.answered(at, Err(fault));
     }
 
     /// Result of each message. A missing answer counts as none.
-    fn end(&self) -> Vec<Result<u64, Fault>> {
+    fn end(&self) -> Vec<Result<u64, PublishFault>> {
         let mut slots = self.table.lock();
         let mut answers = self.round.lock();
         answers.missing = 0;
@@ -219,7 +219,7 @@ impl PendingAnswer<'_> {
         let ended = results.map(|(at, result)| {
             result.unwrap_or_else(|| {
                 slots.give_up(self.tokens[at]);
-                Err(Fault::Unknown("no answer".into()))
+                Err(PublishFault::Unknown("no answer".into()))
             })
         });
         ended.collect()
@@ -278,7 +278,7 @@ impl Round {
         self.answers.locked()
     }
 
-    fn answered(&self, at: usize, result: Result<u64, Fault>) {
+    fn answered(&self, at: usize, result: Result<u64, PublishFault>) {
         let mut answers = self.lock();
         if answers.results[at].replace(result).is_none() {
             answers.missing -= 1;
@@ -337,17 +337,19 @@ struct AnswerError {
     description: String,
 }
 
-fn read(message: &Message) -> Result<u64, Fault> {
+fn read(message: &Message) -> Result<u64, PublishFault> {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Err(Fault::Unknown("no stream accepts the subject".into()));
+        return Err(PublishFault::Unknown(
+            "no stream accepts the subject".into(),
+        ));
     }
     match serde_json::from_slice::<Answer>(&message.payload) {
         Ok(Answer {
             error: Some(error), ..
-        }) => Err(Fault::of(error.err_code, error.description)),
+        }) => Err(PublishFault::of(error.err_code, error.description)),
         Ok(Answer { seq, .. }) if seq > 0 => Ok(seq),
-        Ok(_) => Err(Fault::Unknown("an answer without a sequence".into())),
-        Err(error) => Err(Fault::Unknown(format!(
+        Ok(_) => Err(PublishFault::Unknown("an answer without a sequence".into())),
+        Err(error) => Err(PublishFault::Unknown(format!(
             "an answer that cannot be read: {error}"
         ))),
     }

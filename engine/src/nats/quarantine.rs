@@ -2,7 +2,7 @@
 
 use super::{
     link::{Link, number},
-    publish::Fault,
+    publish::PublishFault,
 };
 use crate::port::{Quarantine, QuarantineNote, StoreError, note_has_changed};
 use async_nats::{HeaderMap, Message, jetstream::stream::LastRawMessageErrorKind};
@@ -52,7 +52,7 @@ impl NatsQuarantine {
         &self,
         note: &QuarantineNote,
         last: u64,
-    ) -> Result<Result<u64, Fault>, StoreError> {
+    ) -> Result<Result<u64, PublishFault>, StoreError> {
         let subject = self.link.names.quarantine(&note.run);
         let body = serde_json::to_vec(note);
         let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
@@ -74,13 +74,13 @@ impl Quarantine for NatsQuarantine {
     async fn put(&self, note: QuarantineNote) -> Result<u64, StoreError> {
         let mut written = self.write(&note, note.version).await?;
         if note.version == 0
-            && matches!(written, Err(Fault::WrongSequence))
+            && matches!(written, Err(PublishFault::WrongSequence))
             && let Some((unreadable, None)) = self.last_of(&note.run).await?
         {
             written = self.write(&note, unreadable).await?;
         }
         match written {
-            Err(Fault::WrongSequence) => Err(note_has_changed(&note.run)),
+            Err(PublishFault::WrongSequence) => Err(note_has_changed(&note.run)),
             written => Ok(written?),
         }
     }

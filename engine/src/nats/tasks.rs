@@ -2,7 +2,7 @@
 
 use super::{
     link::Link,
-    publish::{Fault, Outgoing},
+    publish::{Outgoing, PublishFault},
 };
 use crate::port::{EndedTask, OrderOut, StoreError, TaskQueue};
 use dormer_proto::{address::Origin, envelope, message::ReportReceipt};
@@ -79,12 +79,14 @@ impl NatsTasks {
             match result {
                 Ok(_) => {}
                 // The attempt's deadline ends it, and orders the next one.
-                Err(Fault::SubjectFull) => {
+                Err(PublishFault::SubjectFull) => {
                     tracing::error!(
                         "an order is blocked by another forged message; its attempt will time out"
                     );
                 }
-                Err(Fault::Refused(why)) => tracing::error!(why, "an order cannot be published"),
+                Err(PublishFault::Refused(why)) => {
+                    tracing::error!(why, "an order cannot be published")
+                }
                 Err(fault) => return Err(fault.into()),
             }
         }
@@ -118,8 +120,10 @@ impl TaskQueue for NatsTasks {
             match result {
                 Ok(_) => {}
                 // The first order of this attempt still exists, or something else in its place.
-                Err(Fault::SubjectFull) => kept_out.extend(spare.iter().map(|it| it[at].clone())),
-                Err(Fault::Refused(why)) => {
+                Err(PublishFault::SubjectFull) => {
+                    kept_out.extend(spare.iter().map(|it| it[at].clone()))
+                }
+                Err(PublishFault::Refused(why)) => {
                     tracing::error!(%task, why, "an order cannot be published");
                 }
                 Err(fault) => return Err(fault.into()),

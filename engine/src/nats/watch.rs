@@ -6,7 +6,7 @@
 //! on file, has the markers of the streams for which that was done: a process that ends before leaves the work to the
 //! next one. A history stream that ends before an acknowledged sequence breaks the store.
 
-use super::{connect::ANSWER_MAX, link::Link, publish::Fault, streams::ensure};
+use super::{connect::ANSWER_MAX, link::Link, publish::PublishFault, streams::ensure};
 use crate::port::StoreError;
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::subject::{HISTORY_STREAMS, META_WHOLE};
@@ -136,7 +136,7 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
     match link.publish(subject.to_owned(), headers, body.into()).await {
-        Ok(_) | Err(Fault::WrongSequence | Fault::SubjectFull) => {}
+        Ok(_) | Err(PublishFault::WrongSequence | PublishFault::SubjectFull) => {}
         Err(fault) => return Err(fault.into()),
     }
     last(link, stream, subject)

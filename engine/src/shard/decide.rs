@@ -4,7 +4,7 @@ use super::{
     OpenRun, Shard,
     alarm::Alarm,
     cache::Cached,
-    fault::{Fault, guarded},
+    fault::{RunFault, guarded},
     intake::Received,
 };
 use crate::{
@@ -50,7 +50,7 @@ pub(super) struct TurnPlan<W: Workflow, G> {
     /// Whether the run came from memory and may be outdated. A failed write then leads to a new read, not to quarantine.
     pub(super) stale: bool,
     /// Panic of code that works on the run, after which there is no record.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<RunFault>,
     /// The run's messages.
     pub(super) messages: Vec<Received<W>>,
 }
@@ -124,7 +124,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         id: &RunId,
         open: OpenRun<W>,
         messages: &mut [Received<W>],
-    ) -> Result<TurnPlan<W, E::StateBefore>, Fault> {
+    ) -> Result<TurnPlan<W, E::StateBefore>, RunFault> {
         if let Some(fault) = messages.iter().find_map(|received| received.fault.clone()) {
             return Err(fault);
         }
@@ -201,7 +201,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         at: Timestamp,
         transition: &mut Option<Transition<W>>,
         message: InboxMessageOf<W>,
-    ) -> Result<Offer, Fault> {
+    ) -> Result<Offer, RunFault> {
         let ours = self.ports.history().incarnation();
         let Some(transition) = transition else {
             return guarded(DECIDING, || match Transition::begin(at, ours, &message) {

@@ -9,12 +9,12 @@ use std::{
 
 /// Cause of a quarantine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct RunFault {
     pub(super) code: &'static str,
     pub(super) why: String,
 }
 
-impl Fault {
+impl RunFault {
     /// The store will never accept the run's next record.
     pub(super) fn refused(why: String) -> Self {
         let code = "RecordRefused";
@@ -64,6 +64,6 @@ impl Fault {
 
 /// Calls code that works on one run. A panic is a fault of this run: what the code worked on is thrown away, and nothing
 /// of it is stored. `doing` says what it does, for people.
-pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, Fault> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Fault::panicked(doing, panic.as_ref()))
+pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, RunFault> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| RunFault::panicked(doing, panic.as_ref()))
 }

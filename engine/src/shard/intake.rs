@@ -1,6 +1,6 @@
 //! Intake: decodes a batch of deliveries and groups it by run, in the order of arrival.
 
-use super::fault::{Fault, guarded};
+use super::fault::{RunFault, guarded};
 use crate::port::Delivery;
 use dormer_engine_core::{
     InboxMessageOf, Workflow,
@@ -31,7 +31,7 @@ pub(super) struct Received<W: Workflow> {
     /// Envelope of the message.
     pub(super) bytes: Vec<u8>,
     /// Panic of the code that decodes it. `message` then has what is readable without that code.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<RunFault>,
 }
 
 impl<W: Workflow> Received<W> {
@@ -67,7 +67,7 @@ impl<W: Workflow> Received<W> {
 struct Decoded<W: Workflow> {
     message: InboxMessageOf<W>,
     /// Panic of the code that decodes it.
-    fault: Option<Fault>,
+    fault: Option<RunFault>,
 }
 
 /// Decodes a message. A panic of the workflow's code is a fault of the run that the message names.

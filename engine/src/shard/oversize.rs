@@ -4,7 +4,7 @@
 use super::{
     Shard,
     decide::TurnPlan,
-    fault::Fault,
+    fault::RunFault,
     intake::Received,
     store::{RefusedMessages, UnstoredMessages},
 };
@@ -158,7 +158,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 if is_large_share && own >= BLAMED_BYTES_MIN {
                     work.extend(self.leave_out(&run, alone, &why, acks).await);
                 } else {
-                    let fault = Fault::refused(why.clone());
+                    let fault = RunFault::refused(why.clone());
                     self.quarantine(&run, fault, vec![alone], acks).await;
                 }
             }

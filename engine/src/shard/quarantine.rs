@@ -1,6 +1,6 @@
 //! Quarantine of runs that cannot continue: what a shard notes about them, and what becomes of their messages.
 
-use super::{Shard, UNAVAILABLE_AGAIN_MS, fault::Fault, intake::Received};
+use super::{Shard, UNAVAILABLE_AGAIN_MS, fault::RunFault, intake::Received};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Clock, MissedRecord, Ports, Quarantine, QuarantineNote, TaskQueue},
@@ -64,7 +64,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     pub(super) async fn quarantine(
         &mut self,
         run: &RunId,
-        fault: Fault,
+        fault: RunFault,
         messages: Vec<Received<W>>,
         acks: &mut Vec<(u64, Ack)>,
     ) {

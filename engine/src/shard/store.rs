@@ -5,7 +5,7 @@ use super::{
     cache::Cached,
     decide::TurnPlan,
     effects::EffectBatch,
-    fault::{Fault, guarded},
+    fault::{RunFault, guarded},
     intake::Received,
 };
 use crate::{
@@ -52,7 +52,7 @@ struct Batch<W: Workflow> {
     /// Runs with a record stored in spite of a note.
     to_unquarantine: Vec<RunId>,
     /// Messages of runs that cannot continue: their records panic while they are written.
-    faulty: Vec<(RunId, Fault, Vec<Received<W>>)>,
+    faulty: Vec<(RunId, RunFault, Vec<Received<W>>)>,
 }
 
 /// Messages of one run whose common record is refused.

@@ -9,7 +9,7 @@ mod frame;
 mod recover;
 
 pub(super) use frame::{Frame, Mark, record_bytes};
-pub(super) use recover::{Fault, recover, verify_spent};
+pub(super) use recover::{RecoveryFault, recover, verify_spent};
 
 use frame::{BLOCK, SegmentHead};
 use redb::StorageBackend;

@@ -13,7 +13,7 @@ const HEADLESS: &str = "a segment's header cannot be read, but complete frames f
 
 /// Reason for which a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::embedded) enum Fault {
+pub(in crate::embedded) enum RecoveryFault {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -79,13 +79,15 @@ impl Halves {
     }
 
     /// Checks that the file has the length in its first header, if it has one.
-    fn whole(&self) -> Result<(), Fault> {
+    fn whole(&self) -> Result<(), RecoveryFault> {
         let length = self.bytes.len();
         match SegmentHead::read(&self.bytes) {
-            Some(head) if head.bytes.saturating_mul(2) != length as u64 => Err(Fault::Damaged {
-                at: length,
-                what: "the file has the wrong length",
-            }),
+            Some(head) if head.bytes.saturating_mul(2) != length as u64 => {
+                Err(RecoveryFault::Damaged {
+                    at: length,
+                    what: "the file has the wrong length",
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -104,7 +106,7 @@ impl Halves {
         mark: Mark,
         next: &mut u64,
         records: &mut Vec<(RunId, Entry)>,
-    ) -> Result<usize, Fault> {
+    ) -> Result<usize, RecoveryFault> {
         let half = self.half(mark.generation);
         let start = self.start(mark.generation);
         let mut at = BLOCK;
@@ -112,7 +114,7 @@ impl Halves {
             && (found.generation, found.salt, found.first) == (mark.generation, mark.salt, *next)
         {
             let what = "a frame whose records this build cannot read";
-            let more = found.records().ok_or(Fault::Damaged {
+            let more = found.records().ok_or(RecoveryFault::Damaged {
                 at: start + at,
                 what,
             })?;
@@ -123,7 +125,7 @@ impl Halves {
         let mut behind = self.frames(mark.generation, at);
         if behind.any(|found| (found.generation, found.salt) == (mark.generation, mark.salt)) {
             let what = "a frame cannot be read, but complete ones follow it";
-            return Err(Fault::Damaged {
+            return Err(RecoveryFault::Damaged {
                 at: start + at,
                 what,
             });
@@ -135,19 +137,19 @@ impl Halves {
 /// Recovers the records after `mark`, which the redb file names.
 ///
 /// # Errors
-/// [`Fault`].
+/// [`RecoveryFault`].
 pub(in crate::embedded) fn recover(
     file: &dyn StorageBackend,
     incarnation: u64,
     mark: Mark,
-) -> Result<Recovered, Fault> {
+) -> Result<Recovered, RecoveryFault> {
     let halves = Halves::read(file)?;
     halves.whole()?;
     let generation = mark.generation;
     match halves.head(generation, incarnation) {
         Some(head) if head.mark == mark => {}
         Some(_) => {
-            return Err(Fault::Unpaired(
+            return Err(RecoveryFault::Unpaired(
                 "it continues from another time than the store's",
             ));
         }
@@ -155,13 +157,13 @@ pub(in crate::embedded) fn recover(
             .frames(generation, BLOCK)
             .any(|found| found.salt == mark.salt) =>
         {
-            return Err(Fault::Damaged {
+            return Err(RecoveryFault::Damaged {
                 at: halves.start(generation),
                 what: HEADLESS,
             });
         }
         None => {
-            return Err(Fault::Unpaired(
+            return Err(RecoveryFault::Unpaired(
                 "it has no segment that continues the store",
             ));
         }
@@ -174,7 +176,7 @@ pub(in crate::embedded) fn recover(
         Some(head) if head.mark.generation == newer && head.before == mark.salt => {
             if head.mark.first != next {
                 let what = "acknowledged frames are missing at this segment's end";
-                return Err(Fault::Damaged { at: end, what });
+                return Err(RecoveryFault::Damaged { at: end, what });
             }
             halves.walk(head.mark, &mut next, &mut records)?;
             Ok(Recovered {
@@ -182,15 +184,15 @@ pub(in crate::embedded) fn recover(
                 generation: newer,
             })
         }
-        Some(head) if head.mark.generation >= newer => {
-            Err(Fault::Unpaired("its segments do not follow each other"))
-        }
+        Some(head) if head.mark.generation >= newer => Err(RecoveryFault::Unpaired(
+            "its segments do not follow each other",
+        )),
         // An older, spent segment, or a torn header, after which nothing was written yet.
         _ if halves
             .frames(newer, BLOCK)
             .any(|found| found.generation >= newer) =>
         {
-            Err(Fault::Damaged {
+            Err(RecoveryFault::Damaged {
                 at: halves.start(newer),
                 what: HEADLESS,
             })
@@ -205,19 +207,19 @@ pub(in crate::embedded) fn recover(
 /// Checks that the log beside a closed store, whose last segment is `generation`, holds no records of its own.
 ///
 /// # Errors
-/// [`Fault`].
+/// [`RecoveryFault`].
 pub(in crate::embedded) fn verify_spent(
     file: &dyn StorageBackend,
     incarnation: u64,
     generation: u64,
-) -> Result<(), Fault> {
+) -> Result<(), RecoveryFault> {
     let halves = Halves::read(file)?;
     for half in [0, 1] {
         let head = SegmentHead::read(halves.half(half));
         let foreign = head.is_some_and(|head| head.incarnation != incarnation);
         let mut frames = halves.frames(half, BLOCK);
         if frames.any(|found| foreign || found.generation > generation) {
-            return Err(Fault::Unpaired(
+            return Err(RecoveryFault::Unpaired(
                 "it holds records that were acknowledged after the store was closed",
             ));
         }
