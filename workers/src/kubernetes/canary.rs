@@ -219,20 +219,28 @@ pub(super) fn exec_answer(what: &str, ended: Result<Option<Status>, kube::Error>
 }
 
 /// What a canary is made of: pods and a Service.
-trait Part: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {}
+trait CanaryObject: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {}
 
-impl Part for Pod {}
-impl Part for Service {}
+impl CanaryObject for Pod {}
+impl CanaryObject for Service {}
 
-fn what<K: Part>(namespace: &str, name: &str) -> String {
+fn what<K: CanaryObject>(namespace: &str, name: &str) -> String {
     format!("{} {namespace}/{name}", K::kind(&()))
 }
 
-async fn find<K: Part>(api: &Api<K>, namespace: &str, name: &str) -> Result<Option<K>, Failure> {
+async fn find<K: CanaryObject>(
+    api: &Api<K>,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<K>, Failure> {
     call_if_there("get", &what::<K>(namespace, name), api.get(name)).await
 }
 
-async fn create<K: Part>(api: &Api<K>, namespace: &str, part: Value) -> Result<(), Failure> {
+async fn create<K: CanaryObject>(
+    api: &Api<K>,
+    namespace: &str,
+    part: Value,
+) -> Result<(), Failure> {
     let name = part["metadata"]["name"].as_str().unwrap_or_default();
     let what = what::<K>(namespace, name);
     let part: K = serde_json::from_value(part)
@@ -243,7 +251,7 @@ async fn create<K: Part>(api: &Api<K>, namespace: &str, part: Value) -> Result<(
         .map(drop)
 }
 
-async fn delete<K: Part>(api: &Api<K>, namespace: &str, part: &K) -> Result<(), Failure> {
+async fn delete<K: CanaryObject>(api: &Api<K>, namespace: &str, part: &K) -> Result<(), Failure> {
     let name = part.name_any();
     let this = kube::api::Preconditions {
         uid: part.uid(),

@@ -15,7 +15,7 @@ const MACHINE_MADE: i64 = 1_700_000_000;
 
 /// What a request says.
 #[derive(Clone)]
-struct Ask {
+struct SampleCsr {
     signer: &'static str,
     user: &'static str,
     groups: Vec<&'static str>,
@@ -40,8 +40,8 @@ fn subject() -> Vec<(DnType, &'static str)> {
     ]
 }
 
-fn first() -> Ask {
-    Ask {
+fn first() -> SampleCsr {
+    SampleCsr {
         signer: CLIENT_SIGNER,
         user: BOOTSTRAPPER.0,
         groups: vec![
@@ -56,16 +56,16 @@ fn first() -> Ask {
     }
 }
 
-fn renewal() -> Ask {
-    Ask {
+fn renewal() -> SampleCsr {
+    SampleCsr {
         user: NODE,
         groups: vec![NODES, "system:authenticated"],
         ..first()
     }
 }
 
-fn serving() -> Ask {
-    Ask {
+fn serving() -> SampleCsr {
+    SampleCsr {
         signer: SERVING_SIGNER,
         sans: vec![dns("win-1"), ip("10.0.0.7")],
         usages: vec!["digital signature", "server auth"],
@@ -73,9 +73,9 @@ fn serving() -> Ask {
     }
 }
 
-fn upstream() -> Ask {
+fn upstream() -> SampleCsr {
     let groups = vec!["system:bootstrappers", "system:authenticated"];
-    Ask {
+    SampleCsr {
         user: "system:bootstrap:abcdef",
         groups,
         ..first()
@@ -116,7 +116,7 @@ fn cluster_state(node: Option<&str>) -> ClusterState {
     }
 }
 
-fn request(ask: &Ask) -> CertificateSigningRequest {
+fn request(ask: &SampleCsr) -> CertificateSigningRequest {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name = DistinguishedName::new();
     for (kind, value) in &ask.name {
@@ -146,7 +146,7 @@ fn request(ask: &Ask) -> CertificateSigningRequest {
     csr
 }
 
-fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
+fn answer(ask: &SampleCsr, node: Option<&str>) -> Result<(), String> {
     check(
         &request(ask),
         &expected(node),
@@ -157,7 +157,7 @@ fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
 
 #[test]
 fn what_a_kubelet_asks_fits() {
-    let rsa = |mut ask: Ask| {
+    let rsa = |mut ask: SampleCsr| {
         ask.usages.insert(1, "key encipherment");
         ask
     };
@@ -165,7 +165,7 @@ fn what_a_kubelet_asks_fits() {
     assert_eq!(answer(&upstream(), None), Ok(()));
     assert_eq!(
         answer(
-            &Ask {
+            &SampleCsr {
                 made: MACHINE_MADE - 5,
                 ..first()
             },
@@ -179,7 +179,7 @@ fn what_a_kubelet_asks_fits() {
         assert_eq!(answer(&rsa(renewal()), node), Ok(()));
         assert_eq!(answer(&rsa(serving()), node), Ok(()));
     }
-    let fewer = Ask {
+    let fewer = SampleCsr {
         sans: vec![dns("Win-1.Example.com")],
         ..serving()
     };
@@ -201,7 +201,7 @@ fn all_five_kinds_of_addresses_are_the_machines_however_they_are_written() {
         dns("win-1."),
     ] {
         let sans = vec![own.clone()];
-        let ask = Ask { sans, ..serving() };
+        let ask = SampleCsr { sans, ..serving() };
         assert_eq!(answer(&ask, Some("uid")), Ok(()), "{own:?}");
     }
     for foreign in [
@@ -211,13 +211,13 @@ fn all_five_kinds_of_addresses_are_the_machines_however_they_are_written() {
         dns("win-1.example"),
     ] {
         let sans = vec![dns("win-1"), foreign];
-        refused(Ask { sans, ..serving() }, "does not have");
+        refused(SampleCsr { sans, ..serving() }, "does not have");
     }
 }
 
 /// Refused, and the answer names the field by this word.
 #[track_caller]
-fn refused(ask: Ask, word: &str) {
+fn refused(ask: SampleCsr, word: &str) {
     let why = answer(&ask, None).expect_err(word);
     assert!(why.contains(word), "{why}: it should speak of {word}");
 }
@@ -247,7 +247,7 @@ fn another_name_is_refused_however_like() {
     for name in like.into_iter().chain(odd) {
         for ask in [first(), renewal(), serving()] {
             refused(
-                Ask {
+                SampleCsr {
                     name: named(name),
                     ..ask
                 },
@@ -261,8 +261,8 @@ fn another_name_is_refused_however_like() {
         "system:node:win",
     ];
     for user in longer {
-        refused(Ask { user, ..serving() }, "serving certificate");
-        refused(Ask { user, ..renewal() }, "may not ask");
+        refused(SampleCsr { user, ..serving() }, "serving certificate");
+        refused(SampleCsr { user, ..renewal() }, "may not ask");
     }
 }
 
@@ -271,7 +271,7 @@ fn a_subject_with_more_or_less_is_refused() {
     let with = |more: (DnType, &'static str)| {
         let mut name = subject();
         name.push(more);
-        Ask { name, ..first() }
+        SampleCsr { name, ..first() }
     };
     refused(with((DnType::CountryName, "XX")), "more than");
     refused(
@@ -288,10 +288,10 @@ fn a_subject_with_more_or_less_is_refused() {
             (DnType::OrganizationName, group),
             (DnType::CommonName, NODE),
         ];
-        refused(Ask { name, ..first() }, "organization");
+        refused(SampleCsr { name, ..first() }, "organization");
     }
     refused(
-        Ask {
+        SampleCsr {
             name: vec![(DnType::CommonName, NODE)],
             ..first()
         },
@@ -303,9 +303,12 @@ fn a_subject_with_more_or_less_is_refused() {
         (DnType::OrganizationName, imitated),
         (DnType::CommonName, NODE),
     ];
-    refused(Ask { name, ..first() }, &format!("is \"{imitated}\", not"));
     refused(
-        Ask {
+        SampleCsr { name, ..first() },
+        &format!("is \"{imitated}\", not"),
+    );
+    refused(
+        SampleCsr {
             name: vec![(DnType::OrganizationName, NODES)],
             ..first()
         },
@@ -327,10 +330,10 @@ fn names_that_the_machine_does_not_have_are_refused() {
     ] {
         let mut sans = serving().sans;
         sans.push(foreign);
-        refused(Ask { sans, ..serving() }, "does not have");
+        refused(SampleCsr { sans, ..serving() }, "does not have");
     }
     refused(
-        Ask {
+        SampleCsr {
             sans: Vec::new(),
             ..serving()
         },
@@ -338,7 +341,7 @@ fn names_that_the_machine_does_not_have_are_refused() {
     );
     let mail = SanType::Rfc822Name("a@win-1".try_into().expect("a name"));
     refused(
-        Ask {
+        SampleCsr {
             sans: vec![dns("win-1"), mail],
             ..serving()
         },
@@ -346,14 +349,14 @@ fn names_that_the_machine_does_not_have_are_refused() {
     );
     let uri = SanType::URI("spiffe://win-1".try_into().expect("a name"));
     refused(
-        Ask {
+        SampleCsr {
             sans: vec![dns("win-1"), uri],
             ..serving()
         },
         "neither",
     );
     refused(
-        Ask {
+        SampleCsr {
             sans: vec![dns("win-1")],
             ..first()
         },
@@ -371,10 +374,10 @@ fn other_usages_and_signers_are_refused() {
         vec!["digital signature", "client auth", "server auth"],
         vec!["digital signature", "client auth", "cert sign"],
     ] {
-        refused(Ask { usages, ..first() }, "usages");
+        refused(SampleCsr { usages, ..first() }, "usages");
     }
     refused(
-        Ask {
+        SampleCsr {
             usages: first().usages,
             ..serving()
         },
@@ -385,10 +388,10 @@ fn other_usages_and_signers_are_refused() {
         "kubernetes.io/legacy-unknown",
         "",
     ] {
-        refused(Ask { signer, ..first() }, "signer");
+        refused(SampleCsr { signer, ..first() }, "signer");
     }
     refused(
-        Ask {
+        SampleCsr {
             signer: SERVING_SIGNER,
             ..first()
         },
@@ -406,52 +409,52 @@ fn only_bootstrappers_and_the_node_itself_may_ask() {
         "system:serviceaccount:openshift-machine-config-operator:node-bootstrappe",
         "system:bootstrap:abcdef",
     ] {
-        refused(Ask { user, ..first() }, "may not ask");
+        refused(SampleCsr { user, ..first() }, "may not ask");
     }
     refused(
-        Ask {
+        SampleCsr {
             groups: vec!["system:authenticated"],
             ..first()
         },
         "may not ask",
     );
     refused(
-        Ask {
+        SampleCsr {
             groups: vec!["system:authenticated"],
             ..upstream()
         },
         "may not ask",
     );
     refused(
-        Ask {
+        SampleCsr {
             user: "xsystem:bootstrap:abcdef",
             ..upstream()
         },
         "may not ask",
     );
     refused(
-        Ask {
+        SampleCsr {
             groups: vec!["system:authenticated"],
             ..renewal()
         },
         NODES,
     );
     refused(
-        Ask {
+        SampleCsr {
             groups: vec!["system:authenticated"],
             ..serving()
         },
         NODES,
     );
     refused(
-        Ask {
+        SampleCsr {
             groups: vec![NODES],
             ..serving()
         },
         "system:authenticated",
     );
     refused(
-        Ask {
+        SampleCsr {
             user: BOOTSTRAPPER.0,
             ..serving()
         },
@@ -465,16 +468,16 @@ fn a_token_of_the_account_counts_for_the_machine_that_it_was_made_for() {
         home: "dormer".into(),
         ids: vec!["JTI=old".into(), "JTI=new".into()],
     };
-    let account = Ask {
+    let account = SampleCsr {
         user: "system:serviceaccount:dormer-join:dormer-bootstrapper",
         groups: vec!["system:serviceaccounts:dormer-join"],
         ..first()
     };
-    let neighbour = Ask {
+    let neighbour = SampleCsr {
         user: "system:serviceaccount:other-join:dormer-bootstrapper",
         ..account.clone()
     };
-    let ungrouped = Ask {
+    let ungrouped = SampleCsr {
         groups: vec!["system:authenticated"],
         ..account.clone()
     };
@@ -528,12 +531,12 @@ fn a_token_of_the_account_counts_for_the_machine_that_it_was_made_for() {
 fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
     let own = Asker::Own("system:bootstrap:abc123".into());
     let groups = vec!["system:bootstrappers", GROUP, "system:authenticated"];
-    let by = |user: &'static str| Ask {
+    let by = |user: &'static str| SampleCsr {
         user,
         groups: groups.clone(),
         ..first()
     };
-    let ungrouped = Ask {
+    let ungrouped = SampleCsr {
         user: "system:bootstrap:abc123",
         ..upstream()
     };
@@ -576,7 +579,7 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
             Err(why) => assert!(!word.is_empty() && why.contains(word), "{what}: {why}"),
         }
     }
-    let other = Ask {
+    let other = SampleCsr {
         name: named("system:node:win-2"),
         ..by("system:bootstrap:abc123")
     };
@@ -595,7 +598,7 @@ fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
     let why = answer(&first(), Some("uid")).expect_err("it exists");
     assert!(why.contains("the Node exists"), "{why}");
     refused(
-        Ask {
+        SampleCsr {
             made: MACHINE_MADE - 11,
             ..first()
         },
