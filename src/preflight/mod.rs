@@ -177,7 +177,7 @@ impl Options {
         };
         if self.access.account.is_some() {
             return Err(Failure::Usage(
-                "--as goes with --cluster: a host is looked at by --user".into(),
+                "--as goes with --cluster: on a host preflight logs in as --user".into(),
             ));
         }
         let profile = offline::layered(&self.profile, &self.layer)?;

@@ -69,7 +69,7 @@ impl WmcoNodes {
             let seen = operators::check(&site.client).await;
             let runs = seen.neighbour.runs().map(str::to_owned);
             let open =
-                runs.or_else(|| Some(format!("nobody knows whether WMCO runs: {}", seen.unread?)));
+                runs.or_else(|| Some(format!("it is unknown whether WMCO runs: {}", seen.unread?)));
             if let Some(open) = open {
                 return Err(Failure::refused(
                     format!(

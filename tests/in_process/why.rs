@@ -510,7 +510,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("clock-skew", failed(Phase::Probing, "ClockSkew", clock)),
         ("clock-forward", failed(Phase::Probing, "ClockSkew", ahead)),
         ("half-open", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: Keepalive timeout")),
-        ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the host is looked at anew")),
+        ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the program is sent again")),
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell prints text; remove that output")),
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),

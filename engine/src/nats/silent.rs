@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_begins_knows_from_the_others_whom_it_passes() {
+    fn an_engine_that_begins_knows_from_the_others_which_it_passes() {
         let now = Instant::now();
         let mut first = SilentEngines::default();
         first.note(1, read(READS - 1), now);
@@ -215,9 +215,9 @@ mod tests {
             let said = begun + after(second);
             let by_one = one.said(said);
             let by_two = two.said(said);
-            let heard = said + Duration::from_millis(500);
-            one.receive(by_two, heard);
-            two.receive(by_one, heard);
+            let received = said + Duration::from_millis(500);
+            one.receive(by_two, received);
+            two.receive(by_one, received);
         }
         let expired = begun + PARTITION_EXPIRES + Duration::from_millis(500);
         for silent in [one, two] {

@@ -700,7 +700,8 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
     let wait = run.host.wait(format!("{name}_goes"), MARKED_MS).await?;
     while status(&mut run.host, name).await?.is_some() {
         if !run.host.again(&wait, 1_000).await? {
-            let said = format!("{name} is deleted, and somebody still holds it open");
+            let said =
+                format!("{name} is marked for deletion, and another program still has it open");
             return Err(Problem::new(FailureCode::ServiceMarkedForDeletion, said));
         }
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observer::{self, Operation},
     progress::Progress,
-    ssh::{Output, Session, Signal, SshCommand, SshError},
+    ssh::{CommandEvent, Output, Session, SshCommand, SshError},
 };
 use bytes::Bytes;
 use dormer_host::{
@@ -212,9 +212,9 @@ impl<C: Cluster> HostExecutor<C> {
         };
         let operation = observer::begin(Operation::Command);
         let output = session
-            .exec_with(command, |heard| match heard {
-                Signal::Said(bytes) => signs.read(bytes, &step, progress),
-                Signal::Taken(_) | Signal::Complained(_) => {
+            .exec_with(command, |event| match event {
+                CommandEvent::Stdout(bytes) => signs.read(bytes, &step, progress),
+                CommandEvent::InputTaken(_) | CommandEvent::Stderr(_) => {
                     progress.advance(0);
                     ControlFlow::Continue(())
                 }

@@ -279,7 +279,7 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
     // A kubelet labels its Node when it creates it.
     let system = node.labels().get("kubernetes.io/os").map(String::as_str);
     if system != Some("windows") {
-        let system = system.unwrap_or("nobody knows what");
+        let system = system.unwrap_or("an unknown system");
         return Err(format!("the Node {name} is there, and runs {system}"));
     }
     if CONTROL_PLANE

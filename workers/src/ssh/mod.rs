@@ -16,7 +16,7 @@ pub use conversation::Conversation;
 pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
 pub use error::{SshError, fingerprint, is_fingerprint};
 pub use pool::Pool;
-pub use session::{Output, Session, Signal, SshCommand};
+pub use session::{CommandEvent, Output, Session, SshCommand};
 pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};
 pub use signer::{HeldKey, Signer, SshAgent};
 

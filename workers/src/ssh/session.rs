@@ -49,13 +49,13 @@ pub struct Output {
 
 /// What happens while a command runs.
 #[derive(Debug)]
-pub enum Signal<'a> {
+pub enum CommandEvent<'a> {
     /// So many bytes of its input were taken.
-    Taken(usize),
+    InputTaken(usize),
     /// Piece of standard output.
-    Said(&'a [u8]),
+    Stdout(&'a [u8]),
     /// Piece of standard error.
-    Complained(&'a [u8]),
+    Stderr(&'a [u8]),
 }
 
 /// Command with its standard input and its limit of silence.
@@ -213,34 +213,34 @@ impl Session {
             input: Bytes::new(),
             silent_max: None,
         };
-        let hear = |heard: Signal<'_>| {
-            if let Signal::Said(bytes) | Signal::Complained(bytes) = heard {
+        let on_event = |event: CommandEvent<'_>| {
+            if let CommandEvent::Stdout(bytes) | CommandEvent::Stderr(bytes) = event {
                 on_bytes(bytes.len());
             }
             ControlFlow::Continue(())
         };
-        self.exec_with(command, hear).await
+        self.exec_with(command, on_event).await
     }
 
     /// Runs a command to its end, with data for its standard input. Input and output are transferred at the same time,
-    /// so neither side blocks. `hear` receives each piece of output, and may end the command with a reason. Refused
+    /// so neither side blocks. `on_event` receives each piece of output, and may end the command with a reason. Refused
     /// input alone is no error: the output before the end counts.
     ///
     /// # Errors
     ///
-    /// As [`Session::exec`]; or the command was silent for too long, or `hear` ended it.
+    /// As [`Session::exec`]; or the command was silent for too long, or `on_event` ended it.
     pub async fn exec_with(
         &self,
         command: SshCommand<'_>,
-        hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
+        on_event: impl FnMut(CommandEvent<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
-        self.shared.whole(self.run(command, hear)).await
+        self.shared.whole(self.run(command, on_event)).await
     }
 
     async fn run(
         &self,
         command: SshCommand<'_>,
-        mut hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
+        mut on_event: impl FnMut(CommandEvent<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
         self.touch();
         let channel = self.channel().await?;
@@ -257,18 +257,18 @@ impl Session {
         let silent_max = command.silent_max.unwrap_or(FOR_EVER);
         let mut moved = Instant::now();
         loop {
-            let heard = tokio::select! {
+            let continues = tokio::select! {
                 message = reading.wait() => match message {
                     None => break,
                     Some(ChannelMsg::Data { data }) => {
-                        let heard = hear(Signal::Said(&data));
+                        let continues = on_event(CommandEvent::Stdout(&data));
                         said += keep(&mut output.stdout, &data);
-                        heard
+                        continues
                     }
                     Some(ChannelMsg::ExtendedData { data, .. }) => {
-                        let heard = hear(Signal::Complained(&data));
+                        let continues = on_event(CommandEvent::Stderr(&data));
                         said += keep(&mut output.stderr, &data);
-                        heard
+                        continues
                     }
                     Some(ChannelMsg::ExitStatus { exit_status }) => {
                         output.status = Some(exit_status);
@@ -284,7 +284,7 @@ impl Session {
                     Some(_) => ControlFlow::Continue(()),
                 },
                 piece = pieces.next(), if !written => match piece {
-                    Some(length) => hear(Signal::Taken(length)),
+                    Some(length) => on_event(CommandEvent::InputTaken(length)),
                     None => {
                         written = true;
                         ControlFlow::Continue(())
@@ -298,7 +298,7 @@ impl Session {
             moved = Instant::now();
             // A long command keeps its connection in the pool.
             self.touch();
-            if let ControlFlow::Break(why) = heard {
+            if let ControlFlow::Break(why) = continues {
                 return Err(SshError::Silent(self.address.clone(), why));
             }
             if said > self.output_max {

@@ -151,7 +151,7 @@ impl<S: Read + Write> Connection<S> {
                 code: REFUSED + status,
                 text: call.message,
             }),
-            None => Err(wrong("whoever answers speaks no gRPC")),
+            None => Err(wrong("the answer is no gRPC, so it is not containerd's")),
         }
     }
 
@@ -164,7 +164,7 @@ impl<S: Read + Write> Connection<S> {
         let flags = head[4];
         let id = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
         if size > FRAME_BYTES {
-            return Err(wrong("whoever answers speaks no HTTP/2"));
+            return Err(wrong("the answer is no HTTP/2, so it is not containerd's"));
         }
         let mut payload = vec![0; size];
         self.read(&mut payload)?;
@@ -215,7 +215,7 @@ impl<S: Read + Write> Connection<S> {
                 }
             }
             GOAWAY => return Err(wrong("containerd ended the connection")),
-            PUSH_PROMISE => return Err(wrong("whoever answers speaks no gRPC")),
+            PUSH_PROMISE => return Err(wrong("the answer is no gRPC, so it is not containerd's")),
             _ => {}
         }
         Ok(())

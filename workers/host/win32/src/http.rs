@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_speaks_no_http_or_nothing_is_an_error() {
+    fn an_answer_without_http_and_an_empty_one_are_errors() {
         assert_eq!(get(&server(b"SSH-2.0-x\r\n"), LONG), Err(NO_HTTP));
         assert_eq!(get(&server(b"HTTP/1.1 twenty\r\n"), LONG), Err(NO_HTTP));
         assert_eq!(get(&server(b""), LONG), Err(CUT));
