@@ -82,9 +82,9 @@ pub(super) async fn check(
         // Only an operator that runs is a finding.
         Err(why) => Some(format!("whether one is installed is unknown: {why}")),
     };
-    let told: Vec<String> = seen.idle.into_iter().chain(installed).collect();
-    Ok(match told.is_empty() {
+    let sentences: Vec<String> = seen.idle.into_iter().chain(installed).collect();
+    Ok(match sentences.is_empty() {
         true => "no other operator for Windows hosts".to_owned(),
-        false => told.join("; "),
+        false => sentences.join("; "),
     })
 }

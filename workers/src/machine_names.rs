@@ -28,8 +28,8 @@ pub(crate) fn comparable(text: &str) -> String {
 /// Names that the platform assigns to a Machine, normalised. On vSphere and Nutanix they include the Machine's own
 /// name, because its host gets that name.
 pub(crate) fn names(machine: &DynamicObject) -> BTreeSet<String> {
-    let told = of_types(machine, &["Hostname", "InternalDNS", "ExternalDNS"]);
-    let mut names: BTreeSet<String> = told.map(dns).collect();
+    let given = of_types(machine, &["Hostname", "InternalDNS", "ExternalDNS"]);
+    let mut names: BTreeSet<String> = given.map(dns).collect();
     let platform = platform_of(machine);
     if platform == "gcp" {
         let long = names.iter().filter(|it| it.len() > NODE_NAME_CHARS_MAX);

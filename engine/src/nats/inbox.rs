@@ -280,14 +280,14 @@ impl NatsInbox {
         if !is_of(&self.link.names.inbox_all(), subject) {
             return None;
         }
-        let Some((origin, told)) = self.link.names.address_of(subject) else {
+        let Some((origin, expected)) = self.link.names.address_of(subject) else {
             return Some("its subject names no origin, kind or partition of this build");
         };
-        if !origin.may_send(told.kind) {
+        if !origin.may_send(expected.kind) {
             return Some("its origin may not send this kind");
         }
         let read = Address::read(&message.payload)?;
-        (read != told).then_some("its subject names another message")
+        (read != expected).then_some("its subject names another message")
     }
 
     /// Messages that the role of their subject signed. The others are refused, and nothing decodes them.

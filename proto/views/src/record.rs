@@ -192,9 +192,9 @@ pub fn shown<'a>(
 /// Whether two records in a row are about the same failure of the same task.
 fn is_again(before: &Record, record: &Record) -> bool {
     let failure = |record: &'_ Record| {
-        let mut told = record.events.iter().filter(|event| !event.is_internal());
-        let first = told.next().filter(|it| it.kind == EventKind::TaskFailed)?;
-        let only = told.next().is_none() && record.asks.is_empty();
+        let mut shown = record.events.iter().filter(|event| !event.is_internal());
+        let first = shown.next().filter(|it| it.kind == EventKind::TaskFailed)?;
+        let only = shown.next().is_none() && record.asks.is_empty();
         only.then(|| (first.task.clone(), first.code.clone()))
     };
     failure(record).is_some_and(|failed| failure(before) == Some(failed))

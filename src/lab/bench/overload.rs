@@ -93,12 +93,12 @@ async fn measure(
     let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
     let engines = Engines::start(options.engines, streams, 2)?;
     let ports = AnyPorts::nats(Arc::clone(&streams.store));
-    let (told, mut count) = watch::channel(0);
+    let (sender, mut count) = watch::channel(0);
     let mut worker = Gatherer::new(ports.clone(), queue);
     let working = tokio::spawn(async move {
         loop {
             match worker.turn().await {
-                Ok(runs) => drop(told.send_replace(runs)),
+                Ok(runs) => drop(sender.send_replace(runs)),
                 Err(error) => return error,
             }
         }

@@ -251,8 +251,8 @@ pub(crate) async fn refresh(telemetry: &Telemetry, health: &Health) {
         metrics.watcher.set_gauges(&status);
     }
     if let Some(source) = telemetry.source() {
-        let told = tokio::time::timeout(FLEET_WITHIN, source.set_gauges(&metrics.fleet)).await;
-        if !matches!(told, Ok(Ok(()))) {
+        let filled = tokio::time::timeout(FLEET_WITHIN, source.set_gauges(&metrics.fleet)).await;
+        if !matches!(filled, Ok(Ok(()))) {
             metrics.fleet.clear();
         }
     }

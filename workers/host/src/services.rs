@@ -126,11 +126,11 @@ async fn stop_one<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     }
     let mut tree = Tree::default();
     tree.take(&mut run.host, before.pid).await?;
-    let told = stop_and_wait(run, name, &mut tree).await;
+    let stopped = stop_and_wait(run, name, &mut tree).await;
     for process in &tree.held {
         let _ = run.host.ask(ProcessRelease { process: *process }).await;
     }
-    told
+    stopped
 }
 
 /// Stops a service and waits for its end, and ends its processes after the time limit.
@@ -138,7 +138,7 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
     let mut wait = run.host.wait(format!("{name}_stops"), STOP_MS).await?;
     let began = run.host.clock().await?.tick_ms;
     let mut noted = false;
-    let mut told = false;
+    let mut ordered = false;
     let mut checkpoint = 0;
     loop {
         let Some(now) = status(&mut run.host, name).await? else {
@@ -153,9 +153,9 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
             remember(run, name).await?;
         }
         tree.take(&mut run.host, now.pid).await?;
-        if !stopped && !told {
+        if !stopped && !ordered {
             match run.host.ask(ServiceStop { name: name.into() }).await {
-                Ok(()) => told = true,
+                Ok(()) => ordered = true,
                 Err(error) if error.number() == 1051 => return Ok(false),
                 Err(error) if passes_by_itself(&error) => {}
                 Err(error) => {

@@ -103,8 +103,8 @@ impl<C: Cluster> HostExecutor<C> {
                 Err(error) => error,
             };
             self.sent.forget(on.host);
-            let told = said(&output, &self.known);
-            if let Some(failure) = obstacle(&output, &told) {
+            let output_text = said(&output, &self.known);
+            if let Some(failure) = obstacle(&output, &output_text) {
                 return Err(failure);
             }
             let there = self.program_is_there(on.host, session).await?;
@@ -118,7 +118,7 @@ impl<C: Cluster> HostExecutor<C> {
                     return Err(Failure::lasting("ProgramQuarantined", message));
                 }
                 (true, _) => {
-                    let message = format!("{error}{told}; the program is sent again");
+                    let message = format!("{error}{output_text}; the program is sent again");
                     return Err(Failure::transient(NO_FRAME, message));
                 }
             }

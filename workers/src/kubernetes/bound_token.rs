@@ -26,7 +26,7 @@ impl KubernetesExecutor {
             name: Some(object.name_any()),
             uid: object.uid(),
         };
-        let wish = TokenRequest {
+        let request = TokenRequest {
             spec: TokenRequestSpec {
                 bound_object_ref: Some(bound),
                 expiration_seconds: Some(life_s),
@@ -37,7 +37,7 @@ impl KubernetesExecutor {
         let what = format!("a token of ServiceAccount {namespace}/{account}");
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let params = PostParams::default();
-        let given = accounts.create_token_request(account, &params, &wish);
+        let given = accounts.create_token_request(account, &params, &request);
         let given = call("create", &what, given).await?.status;
         given.ok_or_else(|| Failure::transient(code, format!("{what} came without a status")))
     }

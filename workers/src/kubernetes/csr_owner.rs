@@ -144,10 +144,12 @@ fn claims(other: &DynamicObject, name: &str) -> bool {
     let name = dns(name);
     let says = other.annotations().get(keys::NODE_NAME);
     let linked = other.data["status"]["nodeRef"]["name"].as_str();
-    let told = says.map(String::as_str).into_iter().chain(linked);
+    let given_names = says.map(String::as_str).into_iter().chain(linked);
     let own = other.name_any();
     machine_names::names(other).contains(&name)
-        || told.chain([own.as_str()]).any(|other| dns(other) == name)
+        || given_names
+            .chain([own.as_str()])
+            .any(|other| dns(other) == name)
 }
 
 /// Whether OpenShift shows one machine in both APIs: by the provider id, or by the name if the Machine API's object

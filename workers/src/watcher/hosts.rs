@@ -308,7 +308,7 @@ impl Hosts {
             .map(|(about, why)| (about.clone(), why.clone()))
             .collect();
         self.findings = findings;
-        let mut told = Vec::new();
+        let mut writes = Vec::new();
         for (about, why) in new {
             tracing::warn!("the Windows host {about}: {why}");
             let hosts = self.objects.values();
@@ -331,10 +331,10 @@ impl Hosts {
             };
             let note = format!("{about}: {why}");
             let event = self.events.warn(reference, "BadWindowsHost", "Read", note);
-            told.push(event);
+            writes.push(event);
         }
-        let told = stream::iter(told).buffer_unordered(WRITES_AT_ONCE);
-        told.collect::<()>().await;
+        let writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+        writes.collect::<()>().await;
     }
 
     /// Resolves the names whose addresses are unknown or old. After a failed lookup the last address stays.

@@ -252,9 +252,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         if due.settings {
             self.surroundings.refresh(&*self.catalog).await;
         }
-        let news = due.changes && self.refresh_changing().await;
+        let has_changed = due.changes && self.refresh_changing().await;
         round.rereads.done(due);
-        match news {
+        match has_changed {
             true => self.changed(round).await,
             false => Vec::new(),
         }

@@ -108,18 +108,18 @@ impl Settings {
 
     /// Records which other operator runs. Returns whether that changed.
     pub(super) fn found(&mut self, neighbour: &OtherOperator) -> bool {
-        let news = self.neighbour != *neighbour;
+        let changed = self.neighbour != *neighbour;
         self.neighbour.clone_from(neighbour);
-        self.stale |= news;
-        news
+        self.stale |= changed;
+        changed
     }
 
     /// Records which other operations change the cluster. Returns whether that changed.
     pub(super) fn found_changing(&mut self, seen: &changing::ClusterChanges) -> bool {
-        let news = self.changing != *seen;
+        let changed = self.changing != *seen;
         self.changing.clone_from(seen);
-        self.stale |= news;
-        news
+        self.stale |= changed;
+        changed
     }
 
     /// Generation of the pool's object; 0 without one.

@@ -468,8 +468,8 @@ fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
     let at = draft.now.at;
     let since = *draft.state.checked_since.get_or_insert(at);
     let failed: Vec<_> = checks.iter().filter(|check| check.failed()).collect();
-    let told = |check: &&NodeCheck| format!("{}: {}", check.check, check.said);
-    let why = failed.iter().map(told).collect::<Vec<_>>().join("; ");
+    let sentence = |check: &&NodeCheck| format!("{}: {}", check.check, check.said);
+    let why = failed.iter().map(sentence).collect::<Vec<_>>().join("; ");
     let code = failed.first().map(|check| check.code());
     draft.state.checks = checks;
     if draft.own_hold_is_over() {

@@ -231,8 +231,8 @@ impl State {
     fn shown_conditions(&self, all: &[ConditionFact]) -> Vec<ConditionFact> {
         let waits = |phase: &Phase| matches!(phase, Phase::NodeWait);
         let waits = waits(&self.phase) || self.phase.failed().is_some_and(|(from, _)| waits(from));
-        let told = |it: &&ConditionFact| waits || it.reason != OTHER_NAME_POSSIBLE;
-        all.iter().filter(told).cloned().collect()
+        let is_shown = |it: &&ConditionFact| waits || it.reason != OTHER_NAME_POSSIBLE;
+        all.iter().filter(is_shown).cloned().collect()
     }
 
     fn unserved(&self) -> Option<&NodeCheck> {

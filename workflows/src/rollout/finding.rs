@@ -41,13 +41,13 @@ impl Draft<'_> {
     /// Number of this trouble; 0: there is none. When the numbers are used up, all further kinds share the last one.
     pub(super) fn finding_number(&mut self, trouble: Option<&NotCompared>) -> u8 {
         let Some(trouble) = trouble else { return 0 };
-        let told = NotCompared {
+        let kept = NotCompared {
             code: short(trouble.code.clone()),
             message: short(trouble.message.clone()),
             shown_key: None,
         };
         let known = self.state.troubles.iter().zip(1_u8..);
-        let known = known.filter(|(known, _)| known.code == told.code);
+        let known = known.filter(|(known, _)| known.code == kept.code);
         if let Some(number) = known.map(|(_, number)| number).next() {
             return number;
         }
@@ -55,11 +55,11 @@ impl Draft<'_> {
         let members = &self.state.members;
         let over = |number: &u8| members.values().all(|m| m.finding_number() != *number);
         if let Some(number) = (1..=count).find(over) {
-            self.state.troubles[usize::from(number) - 1] = told;
+            self.state.troubles[usize::from(number) - 1] = kept;
             return number;
         }
         if count < TROUBLES_MAX {
-            self.state.troubles.push(told);
+            self.state.troubles.push(kept);
             return count + 1;
         }
         TROUBLES_MAX

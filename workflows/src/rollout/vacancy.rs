@@ -176,13 +176,13 @@ impl Draft<'_> {
             gaps,
             ..
         } = &self.state;
-        let news = |uid: &Uid, member: &Member| {
+        let is_due = |uid: &Uid, member: &Member| {
             let opens = member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded);
             let gap = gaps.iter().any(|gap| gap.uid == *uid);
             let slot = slots.iter().find(|slot| slot.uid == *uid);
             member.leaves() && slot.map_or(opens && !gap, |slot| slot.loss.is_none())
         };
-        let due = members.iter().filter(|(uid, m)| news(uid, m));
+        let due = members.iter().filter(|(uid, m)| is_due(uid, m));
         let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
             self.deletion_known(&uid, None);

@@ -163,8 +163,8 @@ fn key(machine: &Machine, code: &str, cause: &str) -> Option<String> {
         let all: Vec<&str> = machine.halts().map(|it| it.text.as_str()).collect();
         return Some(all.join("; "));
     }
-    let told = machine.neighbour.is_some() || drained || evicting;
-    if told && machine.lacks.is_none() {
+    let is_explained = machine.neighbour.is_some() || drained || evicting;
+    if is_explained && machine.lacks.is_none() {
         return Some(cause.to_owned());
     }
     let retried = machine.retried.as_ref();

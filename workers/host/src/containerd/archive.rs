@@ -249,7 +249,7 @@ fn entry(block: &[u8; 512]) -> Option<(String, u64, u8)> {
             }
         })
         .sum();
-    let told = octal(&block[148..156])?;
+    let checksum = octal(&block[148..156])?;
     let until_nul = |bytes: &[u8]| {
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
@@ -270,7 +270,7 @@ fn entry(block: &[u8; 512]) -> Option<(String, u64, u8)> {
         0x80 => u64::from_be_bytes(*block[128..136].first_chunk()?),
         _ => octal(&block[124..136])?,
     };
-    (sum == told && size <= SIZE_MAX).then_some((name, size, block[156]))
+    (sum == checksum && size <= SIZE_MAX).then_some((name, size, block[156]))
 }
 
 fn octal(bytes: &[u8]) -> Option<u64> {

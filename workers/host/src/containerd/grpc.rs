@@ -195,10 +195,10 @@ impl<S: Read + Write> Connection<S> {
             SETTINGS if flags & END_OR_ACK == 0 => {
                 for setting in payload.chunks_exact(6) {
                     if setting[..2] == [0, 4] {
-                        let told =
+                        let initial =
                             u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
-                        call.window += i64::from(told) - self.window_of_streams;
-                        self.window_of_streams = i64::from(told);
+                        call.window += i64::from(initial) - self.window_of_streams;
+                        self.window_of_streams = i64::from(initial);
                     }
                 }
                 self.frame(SETTINGS, END_OR_ACK, 0, &[])?;

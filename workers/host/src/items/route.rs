@@ -79,11 +79,13 @@ impl Kind for item::Route {
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: CurrentState) -> Result<Step> {
-        let mut told = "";
+        let mut remark = "";
         if self.prefix.starts_with("169.254.") {
             match ec2_launch(&mut run.host).await? {
                 Agent::None => {}
-                Agent::TooOld => told = "; EC2Launch on this host is too old to keep it (2.0.2107)",
+                Agent::TooOld => {
+                    remark = "; EC2Launch on this host is too old to keep it (2.0.2107)"
+                }
                 Agent::Ran => {
                     if read(&mut run.host).await?.leads(&self.prefix) {
                         return Ok(Step::Changed("added by EC2Launch".into()));
@@ -109,7 +111,7 @@ impl Kind for item::Route {
                 return Err(Problem::windows(FailureCode::Other, &doing, &error));
             }
         }
-        Ok(Step::Changed(format!("added{told}")))
+        Ok(Step::Changed(format!("added{remark}")))
     }
 
     /// A boot takes it, others may need it, and it leads where the default route leads.
