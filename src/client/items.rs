@@ -481,10 +481,10 @@ impl ListItem for Progress {
         Column::new("SERVING", |it| it.numbers.serving.to_string()),
         Column::new("UPDATED", |it| it.numbers.updated.to_string()),
         Column::new("FAILED", |it| it.numbers.failed.to_string()),
-        Column::new("UNAVAILABLE", |it| {
-            let allowed = it.rollout.max_unavailable;
-            let allowed = allowed.map_or_else(|| "?".to_owned(), |it| it.to_string());
-            format!("{}/{allowed}", it.rollout.unavailable)
+        Column::new("UNAVAILABLE", |progress| {
+            let most = progress.rollout.max_unavailable;
+            let allowed = most.map_or_else(|| "?".to_owned(), |most| most.to_string());
+            format!("{}/{allowed}", progress.rollout.unavailable)
         }),
         Column::new("HOLDER", |it| it.rollout.unavailable_machines().join(", ")),
         Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),

@@ -173,10 +173,10 @@ fn versions(survey: &Survey, found: &mut Findings) {
 /// Platform of OpenShift, lower case.
 fn platform_of(survey: &Survey) -> String {
     let status = survey.infrastructure.value().map(|it| &it["status"]);
-    let name = status.and_then(|it| {
-        it["platformStatus"]["type"]
+    let name = status.and_then(|status| {
+        status["platformStatus"]["type"]
             .as_str()
-            .or(it["platform"].as_str())
+            .or(status["platform"].as_str())
     });
     name.unwrap_or_default().to_ascii_lowercase()
 }

@@ -226,10 +226,10 @@ pub fn bad_build(kernel: &str, kubelet: Minor) -> Option<&'static BadBuild> {
         Some((build.parse().ok()?, revision.parse().ok()?))
     };
     let (build, revision) = parts(kernel.strip_prefix("10.0.")?)?;
-    BAD_BUILDS.iter().find(|it| {
-        let good = parts(it.good_until);
+    BAD_BUILDS.iter().find(|bad| {
+        let good = parts(bad.good_until);
         let is_later = good.is_some_and(|(of, last)| of == build && revision > last);
-        is_later && kubelet < it.mended_from
+        is_later && kubelet < bad.mended_from
     })
 }
 

@@ -213,10 +213,10 @@ fn state(machine: &Machine, now: Timestamp) -> Section {
         .failure
         .as_ref()
         .filter(|_| machine.reason.is_none());
-    let asked = machine.asked.as_ref().map(|it| {
-        let at = it.at.map(|at| format!(", {}", at.with_age(now)));
-        let begun = if it.begun { ", begun" } else { "" };
-        format!("{}{}{begun}", it.text(), at.unwrap_or_default())
+    let asked = machine.asked.as_ref().map(|request| {
+        let at = request.at.map(|at| format!(", {}", at.with_age(now)));
+        let begun = if request.begun { ", begun" } else { "" };
+        format!("{}{}{begun}", request.text(), at.unwrap_or_default())
     });
     let retried = machine.retried.as_ref().map(|retried| {
         let by = retried.requester().map(|by| format!("by {by}, "));

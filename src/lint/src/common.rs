@@ -228,7 +228,7 @@ pub(crate) fn close(one: &str, other: &str) -> bool {
 
 /// Whether a node is there and not nothing.
 pub(crate) fn is_there(node: Option<&Node>) -> bool {
-    node.is_some_and(|it| match &it.value {
+    node.is_some_and(|node| match &node.value {
         Value::Null => false,
         Value::Text(text) => !text.is_empty(),
         Value::Bool(_) | Value::Number(_) | Value::List(_) | Value::Map(_) => true,

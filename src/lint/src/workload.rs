@@ -249,8 +249,9 @@ fn class_is_windows(class: &str, site: &Site<'_>) -> bool {
         .objects
         .iter()
         .find(|it| it.kind == "RuntimeClass" && it.name() == Some(class));
-    known.is_some_and(|it| {
-        it.root
+    known.is_some_and(|class| {
+        class
+            .root
             .at(&["scheduling", "nodeSelector"])
             .is_some_and(wants_windows)
     })

@@ -247,10 +247,10 @@ fn steps_of_any(machine: &Machine) -> Vec<String> {
     };
     let said = |text: &str| replaced(text, |word| own.contains(&word).then_some("…"));
     let steps = steps(machine, None).into_iter().filter(|it| !it.instead);
-    let lines = steps.map(|it| {
-        let words = it.argv.iter().chain(&it.fill).map(|word| mark(word));
+    let lines = steps.map(|step| {
+        let words = step.argv.iter().chain(&step.fill).map(|word| mark(word));
         let words: Vec<String> = words.collect();
-        format!("{} {}", said(&it.say), words.join(" "))
+        format!("{} {}", said(&step.say), words.join(" "))
     });
     lines.collect()
 }
