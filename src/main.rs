@@ -19,7 +19,7 @@ mod uninstall;
 mod verify_command;
 mod version;
 
-use dormer_run::usage::UsageError;
+use dormer_run::usage_error::UsageError;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,

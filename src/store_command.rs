@@ -15,7 +15,7 @@ use dormer_nats::history_keys::HistoryKeys;
 use dormer_run::{
     config::{Config, Settings, StoreLocation},
     nats,
-    usage::checked,
+    usage_error::checked,
 };
 use dormer_workflows::Dormer;
 use std::{

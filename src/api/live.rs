@@ -2,15 +2,12 @@
 //! quarantined runs, and since when a machine is in its phase. It is for people: no decision depends on it, and it ends with
 //! the process.
 
-mod beats;
-mod begins;
 mod commands;
+mod heartbeats;
+mod phase_times;
 mod settings;
 
 use crate::durations::Usual;
-use beats::AllBeats;
-use begins::AllPhaseTimes;
-pub(crate) use begins::PhaseTimes;
 use commands::AllCommands;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::Run;
@@ -20,6 +17,9 @@ use dormer_proto::{
     message::{Heartbeat, NodeSettings, RemoteCommand},
 };
 use dormer_workflows::Dormer;
+use heartbeats::AllBeats;
+use phase_times::AllPhaseTimes;
+pub(crate) use phase_times::PhaseTimes;
 use settings::LatestSettings;
 use std::{
     collections::BTreeMap,
@@ -162,7 +162,7 @@ fn of_run<'a, T>(
 
 #[cfg(test)]
 mod tests {
-    use super::{beats::SHOWN_FOR, commands::COMMANDS_BYTES_MAX, *};
+    use super::{commands::COMMANDS_BYTES_MAX, heartbeats::SHOWN_FOR, *};
     use dormer_proto::id::Timestamp;
     use std::{collections::VecDeque, time::Duration};
 

@@ -10,7 +10,7 @@ use dormer_fleet::{
     world::{SSH_PORT, Tally, WorldError},
 };
 use dormer_profile::payload::MANIFEST_FILE;
-use dormer_run::{outside::StopSignals, usage::checked};
+use dormer_run::{outside::StopSignals, usage_error::checked};
 use dormer_workers::kubernetes::keys::VERSION;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;

@@ -12,7 +12,7 @@ pub mod roles;
 pub mod serve;
 mod store_lease;
 mod tls;
-pub mod usage;
+pub mod usage_error;
 mod userdata;
 mod while_held;
 
@@ -106,7 +106,9 @@ impl Options {
 
     fn resolve(self) -> anyhow::Result<Settings> {
         match &self.config {
-            Some(path) => Ok(self.settings.over(usage::checked(Settings::read(path))?)),
+            Some(path) => Ok(self
+                .settings
+                .over(usage_error::checked(Settings::read(path))?)),
             None => Ok(self.settings),
         }
     }
@@ -122,7 +124,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     let print = options.print_config;
     let survey = options.survey;
     let settings = options.resolve()?;
-    let config = usage::checked(Config::new(settings.clone()))?;
+    let config = usage_error::checked(Config::new(settings.clone()))?;
     if print {
         print!("{}", settings.complete().print()?);
         return Ok(ExitCode::SUCCESS);

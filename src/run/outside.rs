@@ -1,7 +1,7 @@
 //! External resources of `dormer run`: the Kubernetes API, profile layers on disk, and signals.
 
 use crate::config::Config;
-use crate::usage::checked;
+use crate::usage_error::checked;
 use anyhow::Context;
 use dormer_profile::layers::Layer;
 use dormer_views::kubeconfig::no_kubeconfig;

@@ -1,6 +1,6 @@
 //! Payload folders: read into the catalog at startup, then polled, because people add payloads while dormer runs.
 
-use crate::usage::checked;
+use crate::usage_error::checked;
 use anyhow::Context;
 use dormer_profile::payload::{MANIFEST_FILE, Manifest};
 use dormer_workers::{catalog::Catalog, payload::Payload, payload_keys::PayloadKeys};

@@ -4,7 +4,7 @@
 use crate::{
     payload::Payload,
     progress::Progress,
-    sum::{PIECE_BYTES, sum},
+    sha256::{PIECE_BYTES, sum},
 };
 use dormer_profile::hex;
 use dormer_proto::lock::Locked as _;

@@ -1,6 +1,6 @@
 //! A payload's folder: its manifest with its signature, and its files. Other people and programs write into it.
 
-use crate::{payload_keys::PayloadKeys, program_file::Program, sum::sum};
+use crate::{payload_keys::PayloadKeys, program_file::Program, sha256::sum};
 use bytes::Bytes;
 use dormer_profile::{
     payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader, SIGNATURE_FILE},

@@ -16,7 +16,7 @@ use dormer_proto::{
     subject::Names,
     work::{Fact, machine_run},
 };
-use dormer_run::usage::checked;
+use dormer_run::usage_error::checked;
 use dormer_workflows::Dormer;
 use futures::StreamExt;
 use serde::Serialize;

@@ -16,7 +16,7 @@ use dormer_engine::{
 };
 use dormer_load::{Load, WorkerQueue, workflow::PAYLOAD_BYTES};
 use dormer_proto::id::Incarnation;
-use dormer_run::{embedded::OwnStore, usage::checked};
+use dormer_run::{embedded::OwnStore, usage_error::checked};
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},

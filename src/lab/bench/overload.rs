@@ -8,7 +8,7 @@ use anyhow::ensure;
 use clap::Args;
 use dormer_engine::any::AnyPorts;
 use dormer_load::{Flood, Gatherer, WorkerQueue, workflow::GATHERED};
-use dormer_run::usage::checked;
+use dormer_run::usage_error::checked;
 use serde::Serialize;
 use std::{
     process::ExitCode,

@@ -20,7 +20,7 @@ use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::
 use dormer_run::{
     roles::{self, Parts, Running},
     serve::{self, Front},
-    usage::checked,
+    usage_error::checked,
 };
 use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
 use dormer_views::machine::Machine;

@@ -19,7 +19,7 @@ use dormer_fleet::{
     faults::{End, FaultOrder},
     manifest,
 };
-use dormer_run::{outside::StopSignals, usage::checked};
+use dormer_run::{outside::StopSignals, usage_error::checked};
 use futures::future::LocalBoxFuture;
 use std::{
     net::SocketAddr,

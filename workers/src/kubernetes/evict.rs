@@ -9,7 +9,7 @@ use super::{
     guard::{LiveNode, leaves_for_good},
     keys,
     newcomers::{self, came_later},
-    off::{OUT_OF_SERVICE, Off},
+    powered_off::{OUT_OF_SERVICE, Off},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;

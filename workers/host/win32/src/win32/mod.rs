@@ -1,4 +1,4 @@
-//! Win32: one file for each sort of operation. What Wine 8 or an old Windows lacks is bound late ([`late`]).
+//! Win32: one file for each sort of operation. What Wine 8 or an old Windows lacks is bound late ([`late_binding`]).
 
 mod com;
 mod defender;
@@ -6,7 +6,7 @@ mod error;
 mod files;
 mod firewall;
 mod images;
-mod late;
+mod late_binding;
 mod network;
 mod ports;
 mod processes;
@@ -106,8 +106,8 @@ impl Win32 {
             O::DomainRead(_) => system::domain().map(A::DomainRead),
             O::HostNameSet(ask) => system::host_name_set(&ask.name).map(A::HostNameSet),
             O::RebootAsk(ask) => system::reboot(&ask).map(A::RebootAsk),
-            O::FeatureRead(ask) => late::feature_read(&ask.name).map(A::FeatureRead),
-            O::FeatureEnable(ask) => late::feature_enable(&ask.name).map(A::FeatureEnable),
+            O::FeatureRead(ask) => late_binding::feature_read(&ask.name).map(A::FeatureRead),
+            O::FeatureEnable(ask) => late_binding::feature_enable(&ask.name).map(A::FeatureEnable),
             O::ProgramRun(ask) => processes::run(&ask).map(A::ProgramRun),
             O::Pause(ask) => {
                 std::thread::sleep(std::time::Duration::from_millis(ask.ms));
@@ -116,7 +116,7 @@ impl Win32 {
             O::RootList(_) => roots::list().map(A::RootList),
             O::RootAdd(ask) => roots::add(&ask).map(A::RootAdd),
             O::RootRemove(ask) => roots::remove(&ask.sha256).map(A::RootRemove),
-            O::HnsCall(ask) => late::hns(&ask).map(A::HnsCall),
+            O::HnsCall(ask) => late_binding::hns(&ask).map(A::HnsCall),
             O::InterfaceList(_) => network::interfaces().map(A::InterfaceList),
             O::RouteList(_) => network::routes().map(A::RouteList),
             O::RouteAdd(ask) => network::route_add(&ask.route).map(A::RouteAdd),

@@ -24,7 +24,7 @@ use windows_sys::Win32::{
 
 use super::{
     error::{self, Result},
-    late::Library,
+    late_binding::Library,
 };
 use crate::http;
 

@@ -36,7 +36,7 @@ use windows_sys::{
 use super::{
     error::{self, Result},
     files,
-    late::Library,
+    late_binding::Library,
     text,
 };
 
