@@ -150,7 +150,7 @@ impl Item {
     }
 }
 
-/// Rows of the newest snapshot. Whoever types a search asks for one list after the other: each only filters them.
+/// Rows of the newest snapshot. Each letter of a search asks for a list, which only filters them.
 #[derive(Default)]
 pub(super) struct ItemCache {
     /// Number of the snapshot, and its rows in the list's order. Lock held for a copy, never while rows are made.
