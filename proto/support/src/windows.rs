@@ -88,7 +88,7 @@ pub const RELEASES: [WindowsRelease; 12] = [
         build: SERVER_2025,
         name: "Windows Server 2025",
         refused: None,
-        ends: "2034-10-10",
+        ends: "2034-11-14",
         remark: "needs the pause image 3.10.2 or newer; WMCO knows it from 10.22 on",
         source: "Microsoft: lifecycle of Windows Server 2025; containerd#13156; WMCO 10.22 release notes",
     },
@@ -296,6 +296,19 @@ mod tests {
         for (product, name) in table {
             let found = release(SERVER_2019, product).expect("a release");
             assert_eq!(found.name, name, "{product}");
+        }
+    }
+
+    /// Microsoft's page of each product. Windows 11 LTSC has the build of Server 2025, and ends in October 2034.
+    #[test]
+    fn updates_of_supported_releases_end_on_the_days_of_the_servers_own_pages() {
+        for (build, ends) in [
+            (SERVER_2019, "2029-01-09"),
+            (SERVER_2022, "2031-10-14"),
+            (SERVER_2025, "2034-11-14"),
+        ] {
+            let found = release(build, "").expect("a release");
+            assert_eq!(found.ends, ends, "{}", found.name);
         }
     }
 
