@@ -237,8 +237,11 @@ fn scheduled(
         );
         found.push(Finding::new("windows-toleration", place, message));
     }
-    if !selects && !by_os {
-        let message = format!("{what} runs on Windows only, and the pod selects no Windows node");
+    if !selects {
+        // The scheduler does not read `os`; the kubelet of a Linux node refuses the pod by it (kubernetes.io, *Pods*).
+        let by_os = if by_os { ": `os` selects none" } else { "" };
+        let message =
+            format!("{what} runs on Windows only, and the pod selects no Windows node{by_os}");
         found.push(Finding::new("windows-selector", place, message));
     }
 }

@@ -796,6 +796,13 @@ const CASES: &[Case] = &[
     ),
     case(
         WORKLOADS,
+        "          nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}\n",
+        "",
+        &[("windows-selector", "powershell")],
+        false,
+    ),
+    case(
+        WORKLOADS,
         "    node.kubernetes.io/windows-build: 10.0.20348\n",
         "    node.kubernetes.io/windows-build: 10.0.20348.3207\n",
         &[("windows-build", "3207")],
