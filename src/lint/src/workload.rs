@@ -305,7 +305,9 @@ pub(crate) fn tolerates(tolerations: Option<&Node>) -> bool {
         let text = |key: &str| one.get(key).and_then(Node::text).unwrap_or_default();
         let exists = text("operator") == "Exists";
         let of_key = text("key") == "os" || (text("key").is_empty() && exists);
-        of_key && (exists || nearly(text("value"), "windows"))
+        // The taint's effect is NoSchedule; one that does not exist is another rule's matter.
+        let of_effect = !["PreferNoSchedule", "NoExecute"].contains(&text("effect"));
+        of_key && of_effect && (exists || nearly(text("value"), "windows"))
     })
 }
 

@@ -866,6 +866,20 @@ const CASES: &[Case] = &[
     ),
     case(
         WORKLOADS,
+        "{key: os, operator: Exists}",
+        "{key: os, operator: Exists, effect: NoExecute}",
+        &[("windows-toleration", "powershell")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "{effect: NoSchedule, key: os",
+        "{effect: PreferNoSchedule, key: os",
+        &[("windows-toleration", "  tolerations:")],
+        false,
+    ),
+    case(
+        WORKLOADS,
         "\n          os: {name: windows}",
         "\n         os: {name: windows}",
         &[("indentation", "         os:")],
