@@ -239,9 +239,9 @@ fn scheduled(
     }
     if !selects {
         // The scheduler does not read `os`; the kubelet of a Linux node refuses the pod by it (kubernetes.io, *Pods*).
-        let by_os = if by_os { ": `os` selects none" } else { "" };
+        let remark = if by_os { ": `os` selects none" } else { "" };
         let message =
-            format!("{what} runs on Windows only, and the pod selects no Windows node{by_os}");
+            format!("{what} runs on Windows only, and the pod selects no Windows node{remark}");
         found.push(Finding::new("windows-selector", place, message));
     }
 }
@@ -286,13 +286,14 @@ fn affinity_wants_windows(pod: &Node) -> bool {
             .map(Node::elements)
             .unwrap_or_default();
         all.iter().any(|expression| {
-            let key = expression.get("key").and_then(Node::text);
-            let values = expression.get("values");
-            let values = values.map(Node::elements).unwrap_or_default();
-            key.is_some_and(is_os)
-                && values
-                    .iter()
-                    .any(|it| it.text().is_some_and(|it| nearly(it, "windows")))
+            let text = |key: &str| expression.get(key).and_then(Node::text);
+            let values = expression.get("values").map(Node::elements);
+            let values = values.unwrap_or_default();
+            let is_windows = |value: &Node| value.text().is_some_and(|it| nearly(it, "windows"));
+            // `NotIn [windows]` keeps pods away from Windows nodes, and `In [linux, windows]` takes both.
+            let of_os = text("key").is_some_and(is_os);
+            let only_windows = !values.is_empty() && values.iter().all(is_windows);
+            text("operator") == Some("In") && (text("key") == Some(BUILD) || of_os && only_windows)
         })
     };
     !terms.is_empty() && terms.iter().all(wants)

@@ -878,6 +878,29 @@ const CASES: &[Case] = &[
         &[("windows-toleration", "  tolerations:")],
         false,
     ),
+    // Linux pods that keep away from Windows nodes, and pods of both.
+    case(
+        WORKLOADS,
+        "      hostPID: true",
+        "      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [windows]}]}]}}}\n      hostPID: true",
+        &[],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "      hostPID: true",
+        "      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux, windows]}]}]}}}\n      hostPID: true",
+        &[],
+        false,
+    ),
+    // The build is a label of Windows nodes alone.
+    case(
+        WORKLOADS,
+        "          nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}\n",
+        "          affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348]}]}]}}}\n",
+        &[],
+        false,
+    ),
     case(
         WORKLOADS,
         "\n          os: {name: windows}",
