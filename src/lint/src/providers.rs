@@ -12,6 +12,8 @@ use dormer_support::platform::{self, Windows};
 const DISK_MIN: i64 = 120;
 /// The same where the guide to that platform names another one.
 const AZURE_DISK_MIN: i64 = 128;
+/// Name of the disk of Windows in Amazon's images.
+const AWS_ROOT: &str = "/dev/sda1";
 
 /// Releases of Windows in the names of images, which nothing runs on any more.
 const OLD: [&str; 9] = [
@@ -99,10 +101,17 @@ fn aws(value: &Node, found: &mut Vec<Finding>) {
             "no AMI is named",
         )),
     }
-    let devices = value.get("blockDevices");
-    let sizes = devices.map(Node::elements).unwrap_or_default().iter();
+    let devices = value.get("blockDevices").map(Node::elements);
+    let devices = devices.unwrap_or_default().iter();
+    // A device without a name is the disk of Windows; others are disks beside it (machine-api-provider-aws,
+    // `getBlockDeviceMappings`: "non root device must have name").
+    let is_root =
+        |device: &&Node| filled(device, &["deviceName"]).is_none_or(|(name, _)| name == AWS_ROOT);
     let mut any = false;
-    for size in sizes.filter_map(|it| it.at(&["ebs", "volumeSize"])) {
+    for size in devices
+        .filter(is_root)
+        .filter_map(|it| it.at(&["ebs", "volumeSize"]))
+    {
         any = true;
         disk(Some(size), DISK_MIN, found);
     }

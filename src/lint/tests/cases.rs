@@ -119,6 +119,28 @@ const CASES: &[Case] = &[
         &[("callout", "Windows 7")],
         true,
     ),
+    // A disk beside that of Windows may be small, and the disk of Windows may be named.
+    case(
+        AWS,
+        "            - ebs:\n",
+        "            - {deviceName: xvdf, ebs: {volumeSize: 20, volumeType: gp3}}\n            - ebs:\n",
+        &[],
+        false,
+    ),
+    case(
+        AWS,
+        "            - ebs:\n                iops: 0\n                volumeSize: 120\n",
+        "            - deviceName: xvdf\n              ebs:\n                volumeSize: 500\n",
+        &[("disk-size", "blockDevices:")],
+        false,
+    ),
+    case(
+        AWS,
+        "            - ebs:\n                iops: 0\n                volumeSize: 120\n",
+        "            - deviceName: /dev/sda1\n              ebs:\n                volumeSize: 60\n",
+        &[("disk-size", "volumeSize: 60")],
+        true,
+    ),
     case(
         AWS,
         "volumeSize: 120",
