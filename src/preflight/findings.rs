@@ -200,18 +200,7 @@ fn manifests(survey: &Survey, found: &mut Findings) {
     let Ok(text) = yaml::to_string(&list) else {
         return;
     };
-    let of_pool = ours(survey)
-        .next()
-        .and_then(|it| it["spec"]["profile"].as_str());
-    let upstream = of_pool.map_or(survey.infrastructure.value().is_none(), |it| {
-        it == "upstream"
-    });
-    let flavour = if upstream {
-        Flavour::Upstream
-    } else {
-        Flavour::OpenShift
-    };
-    for it in lint(&text, flavour) {
+    for it in lint(&text, flavour(survey)) {
         if ["misplaced-field", "placeholder", "callout"].contains(&it.rule) {
             continue;
         }
@@ -222,6 +211,21 @@ fn manifests(survey: &Survey, found: &mut Findings) {
             format!("{}: {}", it.message, it.why),
             &it.mend,
         );
+    }
+}
+
+/// Which taint the cluster's Windows nodes have: by the pool's profile, else by the cluster.
+fn flavour(survey: &Survey) -> Flavour {
+    let of_pool = ours(survey)
+        .next()
+        .and_then(|it| it["spec"]["profile"].as_str());
+    let upstream = of_pool.map_or(survey.infrastructure.value().is_none(), |it| {
+        it == "upstream"
+    });
+    if upstream {
+        Flavour::Upstream
+    } else {
+        Flavour::OpenShift
     }
 }
 
@@ -297,8 +301,12 @@ fn nodes(survey: &Survey, found: &mut Findings) {
         let taints = node["spec"]["taints"].as_array();
         if !taints.is_some_and(|all| all.iter().any(|it| it["key"] == "os")) {
             let message = "it has no taint os, so Linux pods land on it and fail";
-            let todo = "dormer's profiles register nodes with it; meanwhile: kubectl taint node NODE os=Windows:NoSchedule";
-            found.warning("NodeWithoutTaint", &object, message, todo);
+            let todo = format!(
+                "dormer's profiles register nodes with it; meanwhile: kubectl taint node {} os={}:NoSchedule",
+                name(node),
+                flavour(survey).taint()
+            );
+            found.warning("NodeWithoutTaint", &object, message, &todo);
         }
     }
 }

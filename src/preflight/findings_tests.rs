@@ -403,6 +403,7 @@ fn each_fault_of_a_cluster_is_found_and_none_is_invented() {
     assert!(PLANTS.len() >= 40, "{}", PLANTS.len());
     in_an_agent(&own, &key("other", KeyKind::Ed25519));
     a_bad_update_comes_with_an_old_kubelet(&own);
+    a_missing_taint_is_written_as_the_profile_has_it(&own);
     let mut layered = healthy(&own);
     let text = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
     layered.layers = vec![layer("layer.yaml", text)];
@@ -414,6 +415,20 @@ fn each_fault_of_a_cluster_is_found_and_none_is_invented() {
     let short = key("weak", KeyKind::Rsa(1024));
     weak.key = secret("k", &[("private-key.pem", &short.private)]);
     assert_eq!(codes(&weak), BTreeSet::from(["KeyWeak".to_owned()]));
+}
+
+/// The profile upstream has the taint's value in lower case, and pods that tolerate one value do not tolerate the other.
+fn a_missing_taint_is_written_as_the_profile_has_it(own: &SshKey) {
+    for (mut survey, taint) in [(healthy(own), "os=Windows:"), (plain(own), "os=windows:")] {
+        let mut bare = node();
+        bare["spec"] = json!({});
+        survey.nodes = vec![bare];
+        let found = judge(&survey);
+        let todo: Vec<&str> = found.iter().map(|it| it.what_to_do.as_str()).collect();
+        assert_eq!(todo.len(), 1, "{found:?}");
+        let command = format!("kubectl taint node win-a {taint}NoSchedule");
+        assert!(todo[0].contains(&command), "{}", todo[0]);
+    }
 }
 
 /// Node programs that a known fault of an update is about are too old for any API server that dormer supports.
