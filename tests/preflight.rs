@@ -510,7 +510,15 @@ async fn a_cluster_is_surveyed_and_each_planted_fault_is_found() {
     let survey = |more: &[&str]| tokio::task::block_in_place(|| survey_of(&kubeconfig, more));
     let (code, found, said) = survey(&[]);
     assert_eq!((code, found.as_slice()), (Some(0), &[][..]), "{said}");
+    // More than one page of classes; that of Windows is the last by its name.
+    for number in 0..500 {
+        let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+            "metadata": {"name": format!("linux-{number}")}, "handler": "runc"});
+        world.create(class).expect("made");
+    }
     for object in [
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+            "metadata": {"name": "windows"}, "handler": "docker"}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "wmco"}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "windows-instances", "namespace": "wmco"},
@@ -533,6 +541,7 @@ async fn a_cluster_is_surveyed_and_each_planted_fault_is_found() {
         "AnotherOperatorRuns",
         "OpenShiftUnsupported",
         "instance-address",
+        "runtime-handler",
         "startup-timeout",
     ];
     for wanted in wanted {

@@ -22,8 +22,10 @@ use tokio::time::timeout;
 
 /// Time limit of one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Most objects of one kind that are read.
-const OBJECTS_MAX: u32 = 500;
+/// Most objects of one answer.
+const PAGE_MAX: u32 = 500;
+/// Most answers about one kind.
+const PAGES_MAX: usize = 100;
 /// Namespace of the Machine API.
 pub(super) const MACHINE_API: &str = "openshift-machine-api";
 /// Namespace of the machine config operator.
@@ -325,23 +327,33 @@ impl<'a> ClusterReader<'a> {
         api: &Api<DynamicObject>,
         params: ListParams,
     ) -> Vec<Value> {
-        let asked = timeout(ANSWER_MAX, api.list(&params.limit(OBJECTS_MAX))).await;
-        let why = match asked {
-            Ok(Ok(list)) => {
-                let whole = |object: DynamicObject| {
-                    let mut value = serde_json::to_value(object).unwrap_or_default();
-                    // A list has them once, for all.
-                    value["apiVersion"] = version.into();
-                    value["kind"] = kind.into();
-                    value
-                };
-                return list.items.into_iter().map(whole).collect();
+        let mut params = params.limit(PAGE_MAX);
+        let mut found = Vec::new();
+        for _ in 0..PAGES_MAX {
+            let page = match timeout(ANSWER_MAX, api.list(&params)).await {
+                Ok(Ok(page)) => page,
+                // No such kind here.
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Vec::new(),
+                Ok(Err(error)) => return self.left_out(format!("{kind}s: {error}")),
+                Err(_) => return self.left_out(slow(&format!("{kind}s"))),
+            };
+            for object in page.items {
+                let mut value = serde_json::to_value(object).unwrap_or_default();
+                // A list has them once, for all.
+                value["apiVersion"] = version.into();
+                value["kind"] = kind.into();
+                found.push(value);
             }
-            // No such kind here.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Vec::new(),
-            Ok(Err(error)) => format!("{kind}s: {error}"),
-            Err(_) => slow(&format!("{kind}s")),
-        };
+            match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => params = params.continue_token(&more),
+                None => return found,
+            }
+        }
+        self.left_out(format!("{kind}s: there are more than {}", found.len()))
+    }
+
+    /// Half a list would hide what is wrong, and make what is not in it count as absent.
+    fn left_out(&mut self, why: String) -> Vec<Value> {
         self.unread.push(why);
         Vec::new()
     }
