@@ -36,7 +36,7 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
             "the selector takes every Machine",
         ));
     }
-    if !any && !takes_windows(labels, site) {
+    if !any && !names_windows(selector) && !takes_windows(labels, site) {
         return;
     }
     startup(root, found);
@@ -61,6 +61,23 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
 
 fn all(place: Position, message: &str, found: &mut Vec<Finding>) {
     found.push(Finding::new("max-unhealthy", place, message));
+}
+
+/// Whether an expression of the selector takes machines by the label of Windows ones.
+fn names_windows(selector: Option<&Node>) -> bool {
+    let all = selector.and_then(|it| it.get("matchExpressions"));
+    let all = all.map(Node::elements).unwrap_or_default();
+    all.iter().any(|expression| {
+        let text = |key: &str| expression.get(key).and_then(Node::text);
+        let values = expression.get("values").map(Node::elements);
+        let values = values.unwrap_or_default();
+        let is_windows = |value: &Node| value.text() == Some("Windows");
+        let names = match text("operator") {
+            Some("In") => values.iter().any(is_windows),
+            operator => operator == Some("Exists"),
+        };
+        text("key") == Some(OS_ID) && names
+    })
 }
 
 /// Whether it takes Windows machines: by the label, or those of a Windows MachineSet that is linted beside it.

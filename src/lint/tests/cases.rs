@@ -461,6 +461,13 @@ const CASES: &[Case] = &[
     ),
     case(
         VSPHERE,
+        "nodeStartupTimeout: 40m\n  selector:\n    matchLabels:\n      machine.openshift.io/os-id: Windows\n",
+        "nodeStartupTimeout: 10m\n  selector:\n    matchExpressions:\n      - {key: machine.openshift.io/os-id, operator: In, values: [Windows]}\n",
+        &[("startup-timeout", "10m")],
+        true,
+    ),
+    case(
+        VSPHERE,
         "timeout: 30m",
         "timeout: 300s",
         &[("unhealthy-timeout", "300s")],
