@@ -32,13 +32,16 @@ const TOLERATION: [&str; 5] = ["key", "operator", "value", "effect", "toleration
 /// Effects of taints.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// API versions that Kubernetes 1.33 and later do not serve, and what took their place.
-const GONE: [(&str, &str, &str); 9] = [
+const GONE: [(&str, &str, &str); 12] = [
     ("extensions/v1beta1", "Deployment", "apps/v1"),
     ("extensions/v1beta1", "DaemonSet", "apps/v1"),
     ("extensions/v1beta1", "ReplicaSet", "apps/v1"),
     ("apps/v1beta1", "Deployment", "apps/v1"),
     ("apps/v1beta1", "StatefulSet", "apps/v1"),
     ("apps/v1beta2", "Deployment", "apps/v1"),
+    ("apps/v1beta2", "DaemonSet", "apps/v1"),
+    ("apps/v1beta2", "ReplicaSet", "apps/v1"),
+    ("apps/v1beta2", "StatefulSet", "apps/v1"),
     ("batch/v1beta1", "CronJob", "batch/v1"),
     ("policy/v1beta1", "PodDisruptionBudget", "policy/v1"),
     (

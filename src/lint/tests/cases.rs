@@ -939,6 +939,13 @@ const CASES: &[Case] = &[
     ),
     case(
         WORKLOADS,
+        "apiVersion: apps/v1\nkind: DaemonSet",
+        "apiVersion: apps/v1beta2\nkind: DaemonSet",
+        &[("api-version", "apps/v1beta2")],
+        true,
+    ),
+    case(
+        WORKLOADS,
         "apiVersion: batch/v1\nkind: CronJob",
         "apiVersion: batch/v1\nkind: CronJob: 1",
         &[("yaml", "CronJob: 1")],
