@@ -59,6 +59,15 @@ impl ClusterAccess {
         Ok(client)
     }
 
+    /// A client of the cluster's API server, in the name of the kubeconfig's own account.
+    ///
+    /// # Errors
+    /// A kubeconfig that cannot be read or used.
+    pub(crate) async fn own_client(&self) -> Result<Client, Failure> {
+        let config = self.config().await?;
+        Client::try_from(config).map_err(|why| self.unusable(why))
+    }
+
     async fn config(&self) -> Result<Config, Failure> {
         let options = KubeConfigOptions {
             context: self.context.clone(),

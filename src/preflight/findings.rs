@@ -480,7 +480,9 @@ fn rights(survey: &Survey, found: &mut Findings) {
         found.error("RightsAbsent", "console", message, todo);
         return;
     }
-    let message = format!("the account of the kubeconfig may not {lacks}");
+    let account = survey.account.as_deref();
+    let account = account.unwrap_or("of the kubeconfig");
+    let message = format!("the account {account} may not {lacks}");
     let todo = "kubectl apply -f deploy/rbac.yaml grants dormer's accounts what it needs; --as ACCOUNT looks with one of them";
     found.error("RightsAbsent", "SelfSubjectAccessReview", message, todo);
 }

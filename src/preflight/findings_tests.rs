@@ -377,6 +377,21 @@ fn a_console_that_runs_names_the_rights_that_its_account_lacks() {
     assert_eq!(message, Some("the console's account may not list nodes"));
 }
 
+#[test]
+fn an_account_that_was_named_is_named_with_the_rights_that_it_lacks() {
+    let worker = "system:serviceaccount:dormer:dormer-worker";
+    let survey = Survey {
+        account: Some(worker.into()),
+        lacks: vec!["patch nodes".into()],
+        ..Survey::default()
+    };
+    let found = judge(&survey);
+    let found = found.iter().find(|it| it.code == "RightsAbsent");
+    let message = found.map(|it| it.message.clone());
+    let wanted = format!("the account {worker} may not patch nodes");
+    assert_eq!(message, Some(wanted));
+}
+
 fn codes(survey: &Survey) -> BTreeSet<String> {
     judge(survey).into_iter().map(|it| it.code).collect()
 }

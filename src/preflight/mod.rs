@@ -267,8 +267,16 @@ impl Options {
 
     /// Report about the cluster.
     async fn surveyed(&self) -> Result<(String, bool), Failure> {
-        let client = self.access.client().await?;
-        let mut survey = survey::read(&client, &self.access.namespace).await?;
+        let client = self.access.own_client().await?;
+        let namespace = &self.access.namespace;
+        // None of dormer's accounts may read all of this, and each has its own rights.
+        let mut survey = match &self.access.account {
+            Some(account) => {
+                let theirs = self.access.client().await?;
+                survey::read(&client, namespace, Some((account.as_str(), &theirs))).await?
+            }
+            None => survey::read(&client, namespace, None).await?,
+        };
         if let Some(socket) = &self.ssh_agent {
             let failed = |error: SshError| Failure::refused(error.to_string(), "");
             let key = self.agent_key(socket).await?;

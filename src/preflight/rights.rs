@@ -37,9 +37,26 @@ impl Display for Right {
     }
 }
 
-/// Rights of all roles that every cluster needs, each once. `home` is dormer's namespace.
-pub(super) fn needed(home: &str) -> Vec<Right> {
-    of_roles(home, |_| true)
+/// Rights that every cluster needs, each once: of all roles, or of those that are bound to `account` if it is one of
+/// dormer's. `home` is dormer's namespace.
+pub(super) fn needed(home: &str, account: Option<&str>) -> Vec<Right> {
+    let prefix = format!("system:serviceaccount:{home}:");
+    let name = account.and_then(|it| it.strip_prefix(prefix.as_str()));
+    let bound = name.map(bound_to).unwrap_or_default();
+    of_roles(home, |role| {
+        bound.is_empty() || bound.iter().any(|it| it == role)
+    })
+}
+
+/// Names of the roles that the manifest binds to a service account.
+fn bound_to(account: &str) -> Vec<String> {
+    let documents = yaml::documents(ROLES).unwrap_or_default();
+    let bindings = documents.iter().filter(|binding| {
+        let subjects = binding["subjects"].as_array();
+        subjects.is_some_and(|all| all.iter().any(|it| it["name"] == account))
+    });
+    let role = |binding: &Value| Some(binding["roleRef"]["name"].as_str()?.to_owned());
+    bindings.filter_map(role).collect()
 }
 
 /// The console's rights in the whole cluster and in dormer's namespace, `home`. Those on machines are left out, because their
@@ -106,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_rights_are_those_that_the_manifest_grants() {
-        let all: Vec<String> = needed("dormer").iter().map(ToString::to_string).collect();
+        let all = needed("dormer", None);
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
         for right in [
             "list nodes",
             "create pods/eviction",
@@ -116,6 +134,27 @@ mod tests {
             assert!(all.iter().any(|it| it == right), "{right}: {all:#?}");
         }
         assert!(all.len() < 200, "{}", all.len());
+    }
+
+    #[test]
+    fn the_rights_of_one_account_are_those_of_the_roles_that_are_bound_to_it() {
+        let texts = |account: &str| -> Vec<String> {
+            let all = needed("home", Some(account));
+            all.iter().map(ToString::to_string).collect()
+        };
+        let has = |all: &[String], right: &str| all.iter().any(|it| it == right);
+        let approves = "approve signers.certificates.k8s.io/kubernetes.io/kubelet-serving";
+        let worker = texts("system:serviceaccount:home:dormer-worker");
+        assert!(has(&worker, "create pods/eviction"), "{worker:#?}");
+        assert!(!has(&worker, approves), "{worker:#?}");
+        let approver = texts("system:serviceaccount:home:dormer-approver");
+        assert!(has(&approver, approves), "{approver:#?}");
+        assert!(!has(&approver, "create pods/eviction"), "{approver:#?}");
+        // Anyone else may be the account of all roles in one process.
+        for other in ["system:serviceaccount:home:dormer", "ann"] {
+            let all = texts(other);
+            assert!(has(&all, approves) && has(&all, "create pods/eviction"));
+        }
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub(super) struct Survey {
     pub(super) operator_installed: Vec<String>,
     /// Whether a console that runs made it, by its own account.
     pub(super) running: bool,
+    /// Account whose rights were looked at, unless it is the kubeconfig's own.
+    pub(super) account: Option<String>,
     /// Rights that the account lacks, as `patch nodes`.
     pub(super) lacks: Vec<String>,
     /// What could not be read, with the reason.
@@ -111,11 +113,16 @@ pub(super) struct Survey {
 /// Objects of one kind; empty if there are none, or no such kind.
 pub(super) type Objects = Vec<Value>;
 
-/// Reads the cluster. `namespace` is dormer's.
+/// Reads the cluster. `namespace` is dormer's. `asked` is the account whose rights are looked at, with its client; without
+/// one it is the account that reads.
 ///
 /// # Errors
 /// No API server answers.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Failure> {
+pub(super) async fn read(
+    client: &Client,
+    namespace: &str,
+    asked: Option<(&str, &Client)>,
+) -> Result<Survey, Failure> {
     let mut reader = ClusterReader::of(client);
     let mut survey = reader.cluster(namespace).await?;
     reader.elsewhere(&mut survey).await;
@@ -123,8 +130,10 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     reader.definitions(&mut survey).await;
     survey.unread = reader.unread;
     read_operators(client, &mut survey).await;
-    let needed = rights::needed(namespace);
-    survey.lacks = missing_rights(client, &needed, &mut survey.unread).await;
+    let needed = rights::needed(namespace, asked.map(|(account, _)| account));
+    let asking = asked.map_or(client, |(_, client)| client);
+    survey.lacks = missing_rights(asking, &needed, &mut survey.unread).await;
+    survey.account = asked.map(|(account, _)| account.to_owned());
     Ok(survey)
 }
 
