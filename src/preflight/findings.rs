@@ -184,10 +184,17 @@ fn platform_of(survey: &Survey) -> String {
 /// MachineSets and what belongs to them, by the lint's rules. A server fills in more than people write, so rules
 /// about unknown fields do not count here.
 fn manifests(survey: &Survey, found: &mut Findings) {
+    let none = Vec::new();
+    // How long a machine may take to become a node concerns Windows only where the autoscaler makes such machines.
+    let cluster_wide = match scales_windows(survey) {
+        true => &survey.cluster_autoscalers,
+        false => &none,
+    };
     let items: Vec<Value> = [
         &survey.machine_sets,
         &survey.health_checks,
         &survey.autoscalers,
+        cluster_wide,
         &survey.runtime_classes,
         &survey.pools,
         &survey.instances,
@@ -212,6 +219,17 @@ fn manifests(survey: &Survey, found: &mut Findings) {
             &it.mend,
         );
     }
+}
+
+/// Whether a MachineAutoscaler names a MachineSet of Windows machines.
+fn scales_windows(survey: &Survey) -> bool {
+    let label = "/spec/template/metadata/labels/machine.openshift.io~1os-id";
+    let of_windows = |set: &&Value| set.pointer(label).is_some_and(|it| it == "Windows");
+    let mut sets = survey.machine_sets.iter().filter(of_windows);
+    sets.any(|set| {
+        let names = |it: &Value| it["spec"]["scaleTargetRef"]["name"] == name(set);
+        survey.autoscalers.iter().any(names)
+    })
 }
 
 /// Which taint the cluster's Windows nodes have: by the pool's profile, else by the cluster.

@@ -51,6 +51,12 @@ fn node() -> Value {
             "osImage": "Windows Server 2022 Datacenter", "containerRuntimeVersion": "containerd://1.7.27"}}})
 }
 
+/// A ClusterAutoscaler with the default of 15 minutes for a machine to become a node.
+fn cluster_autoscaler() -> Value {
+    json!({"apiVersion": "autoscaling.openshift.io/v1", "kind": "ClusterAutoscaler",
+        "metadata": {"name": "default"}, "spec": {}})
+}
+
 /// An OpenShift cluster against which nothing stands.
 fn healthy(key: &SshKey) -> Survey {
     let infrastructure = json!({"status": {"platform": "AWS", "platformStatus": {"type": "AWS"}}});
@@ -301,6 +307,15 @@ const PLANTS: &[(&str, Plant)] = &[
     ("health-check-selector", |it, _| {
         it.health_checks[0]["spec"]["selector"] = json!({})
     }),
+    ("provision-time", |survey, _| {
+        let target = json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet",
+            "name": name(&survey.machine_sets[0])});
+        let one = json!({"apiVersion": "autoscaling.openshift.io/v1beta1", "kind": "MachineAutoscaler",
+            "metadata": {"name": "win", "namespace": "openshift-machine-api"},
+            "spec": {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": target}});
+        survey.autoscalers = vec![one];
+        survey.cluster_autoscalers = vec![cluster_autoscaler()];
+    }),
     ("runtime-handler", |it, _| {
         it.runtime_classes = vec![
             json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
@@ -419,6 +434,9 @@ fn each_fault_of_a_cluster_is_found_and_none_is_invented() {
     in_an_agent(&own, &key("other", KeyKind::Ed25519));
     a_bad_update_comes_with_an_old_kubelet(&own);
     a_missing_taint_is_written_as_the_profile_has_it(&own);
+    let mut linux_alone = healthy(&own);
+    linux_alone.cluster_autoscalers = vec![cluster_autoscaler()];
+    assert_eq!(judge(&linux_alone), [], "it scales no Windows machines");
     let mut layered = healthy(&own);
     let text = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
     layered.layers = vec![layer("layer.yaml", text)];

@@ -82,6 +82,8 @@ pub(super) struct Survey {
     pub(super) machine_sets: Objects,
     pub(super) health_checks: Objects,
     pub(super) autoscalers: Objects,
+    /// ClusterAutoscalers, of which OpenShift has one, named `default`.
+    pub(super) cluster_autoscalers: Objects,
     pub(super) runtime_classes: Objects,
     /// Pools, in all namespaces.
     pub(super) pools: Objects,
@@ -238,6 +240,9 @@ impl<'a> ClusterReader<'a> {
         let autoscaling = "autoscaling.openshift.io/v1beta1";
         survey.autoscalers = self
             .many(autoscaling, "MachineAutoscaler", Some(MACHINE_API))
+            .await;
+        survey.cluster_autoscalers = self
+            .many("autoscaling.openshift.io/v1", "ClusterAutoscaler", None)
             .await;
         survey.runtime_classes = self.many("node.k8s.io/v1", "RuntimeClass", None).await;
         survey.pools = self.many("dormer.io/v1beta1", "WindowsPool", None).await;
