@@ -732,6 +732,49 @@ fn the_right_to_make_the_user_data_is_for_the_namespaces_of_openshift() {
     }
 }
 
+/// RBAC knows neither labels nor fences of a Machine: without the policy a worker may delete one of the control plane.
+#[test]
+fn the_machines_that_a_worker_may_delete_are_guarded_in_each_api() {
+    let helm = started!(Helm::start());
+    let arguments = [
+        "--set=mode=split",
+        "--set=payloadUnsigned=true",
+        "--set=clusterApiNamespace=*",
+    ];
+    let all = objects(&rendered(&helm, "dormer", &arguments));
+    let words_of = |rule: &Value, key: &str| -> Vec<String> {
+        let words = rule[key].as_array().into_iter().flatten();
+        let words = words.filter_map(Value::as_str);
+        words.map(str::to_owned).collect()
+    };
+    let policy = all.iter().find(|object| {
+        object["kind"] == "ValidatingAdmissionPolicy"
+            && object["metadata"]["name"] == "dormer-guard-machines"
+    });
+    let guarded = &policy.expect("a policy")["spec"]["matchConstraints"]["resourceRules"];
+    let guarded = guarded.as_array().expect("rules").iter();
+    let guarded: Vec<String> = guarded
+        .flat_map(|rule| words_of(rule, "apiGroups"))
+        .collect();
+    let rules = all.iter().filter(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        name.starts_with("dormer-worker")
+    });
+    let rules = rules.filter_map(|object| object["rules"].as_array());
+    let deletes = rules.flatten().filter(|rule| {
+        let has = |key: &str, word: &str| words_of(rule, key).iter().any(|it| it == word);
+        has("resources", "machines") && has("verbs", "delete")
+    });
+    let mut groups: Vec<String> = deletes
+        .flat_map(|rule| words_of(rule, "apiGroups"))
+        .collect();
+    groups.sort();
+    assert_eq!(groups, ["cluster.x-k8s.io", "machine.openshift.io"]);
+    for group in groups {
+        assert!(guarded.contains(&group), "{group}: {guarded:?}");
+    }
+}
+
 /// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's
 /// taint keeps neither away. The API server is reached by its own address, for no Service works before kube-proxy does.
 #[test]
