@@ -670,6 +670,21 @@ async fn what_else_changes_the_cluster_reaches_the_rollout() {
     edit(json!({"strategy": {"type": "InPlace"}}));
     tell("in place again", &["openshift-machine-api/all"]).await;
     let key = Key::new("openshift-machine-api", "all");
+    let with_timeout = |timeout: &str| {
+        let condition = json!({"type": "Ready", "status": "False", "timeout": timeout});
+        let spec = json!({"spec": {"unhealthyConditions": [condition]}});
+        patch(&world, &kinds::MACHINE_HEALTH_CHECK, &key, spec);
+    };
+    with_timeout("29m");
+    tell(
+        "a reboot with updates and the kubelet's start last longer",
+        &["for 29 minutes", "in place takes up to 30"],
+    )
+    .await;
+    with_timeout("30m");
+    tell("as long as an upgrade in place", &[]).await;
+    with_timeout("5m0s");
+    tell("less again", &["for 5 minutes"]).await;
     let pause = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
     patch(&world, &kinds::MACHINE_HEALTH_CHECK, &key, pause);
     tell("it is paused", &[]).await;

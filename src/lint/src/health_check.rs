@@ -12,8 +12,9 @@ use dormer_profile::yaml_tree::{Node, Position};
 const STARTUP_MIN: u64 = 30 * 60;
 /// What the Machine API takes where nothing is set, in seconds.
 const STARTUP_DEFAULT: u64 = 10 * 60;
-/// Shortest time for which a node may not be Ready: a reboot with updates lasts up to 20 minutes.
-const UNREADY_MIN: u64 = 25 * 60;
+/// Shortest time for which a node may not be Ready: a reboot with updates lasts up to 20 minutes, and the kubelet's start
+/// follows. With a shorter one an upgrade in place waits.
+const UNREADY_MIN: u64 = 30 * 60;
 
 pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
     let root = &object.root;

@@ -475,6 +475,13 @@ const CASES: &[Case] = &[
     ),
     case(
         VSPHERE,
+        "timeout: 30m",
+        "timeout: 29m",
+        &[("unhealthy-timeout", "29m")],
+        true,
+    ),
+    case(
+        VSPHERE,
         "  maxUnhealthy: 1\n",
         "",
         &[("max-unhealthy", "spec:")],
