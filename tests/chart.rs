@@ -775,6 +775,28 @@ fn the_machines_that_a_worker_may_delete_are_guarded_in_each_api() {
     }
 }
 
+/// A BYOH host may leave before its Node served, and that Node has no mark of dormer's. One of a Machine has its link.
+#[test]
+fn the_node_of_a_byoh_host_may_go_though_it_never_served() {
+    let helm = started!(Helm::start());
+    let arguments = [
+        "--set=mode=split",
+        "--set=payloadUnsigned=true",
+        "--set=ownHosts=true",
+    ];
+    let all = objects(&rendered(&helm, "dormer", &arguments));
+    let policy = all.iter().find(|object| {
+        object["kind"] == "ValidatingAdmissionPolicy"
+            && object["metadata"]["name"] == "dormer-guard-node-deletion"
+    });
+    let rule = &policy.expect("a policy")["spec"]["validations"][0]["expression"];
+    let rule = rule.as_str().expect("an expression");
+    assert!(!rule.contains("\"dormer.io/"), "{rule}");
+    for link in ["machine.openshift.io/machine", "cluster.x-k8s.io/machine"] {
+        assert!(rule.contains(&format!("!(\"{link}\" in")), "{rule}");
+    }
+}
+
 /// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's
 /// taint keeps neither away. The API server is reached by its own address, for no Service works before kube-proxy does.
 #[test]
