@@ -689,7 +689,13 @@ async fn what_else_changes_the_cluster_reaches_the_rollout() {
     patch(&world, &kinds::MACHINE_HEALTH_CHECK, &key, pause);
     tell("it is paused", &[]).await;
 
-    // The same of Cluster API, for machines with the label that its nodes have.
+    // The same of Cluster API, for machines with the label that its nodes have. Those of the Machine API cannot be read.
+    let unread = Grant {
+        namespace: Some("openshift-machine-api".into()),
+        ..Grant::of("list", "machinehealthchecks")
+    };
+    let tokens = world.api.tokens();
+    tokens.forbid(&User::admin().name, vec![unread]);
     let home = "openshift-cluster-api";
     let machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": {"name": "win-c", "namespace": home, "labels": {"kubernetes.io/os": "windows"}}, "spec": {}});

@@ -221,16 +221,20 @@ impl Unhealthy {
     }
 }
 
-/// First health check of any API that selects Windows Machines and whose timeout is shorter than an upgrade in place.
+/// First health check of any API that selects Windows Machines and whose timeout is shorter than an upgrade in place. Those of
+/// one API that cannot be read hide none of the other's.
 async fn health_checks(
     client: &Client,
     machines: Option<&str>,
     cluster: Option<(MachineApi, Option<&str>)>,
 ) -> Result<Option<OtherChange>, String> {
-    let found = health_check(client, MachineApi::OpenShift, machines).await?;
-    match (found, cluster) {
-        (None, Some((api, namespace))) => health_check(client, api, namespace).await,
-        (found, _) => Ok(found),
+    let found = health_check(client, MachineApi::OpenShift, machines).await;
+    let Some((api, namespace)) = cluster.filter(|_| !matches!(found, Ok(Some(_)))) else {
+        return found;
+    };
+    match health_check(client, api, namespace).await {
+        Ok(None) => found,
+        other => other,
     }
 }
 
