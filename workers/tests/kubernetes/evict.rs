@@ -439,11 +439,19 @@ async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
     let held = json!({"finalizers": ["example.com/silent-kubelet"]});
     bench.pod(&m, "guarded", held);
     bench.world.create(budget("guarded")).expect("a budget");
-    let shut_down =
-        json!([{"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}]);
+    let shut_down = |provider_id: &str| {
+        let taint =
+            json!({"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"});
+        json!({"spec": {"providerID": provider_id, "taints": [taint]}})
+    };
+    // These set it for an instance that is suspended, or still being deallocated; of others nothing is known.
+    for cloud in ["vsphere://4230", "azure:///subscriptions/s", "bare:///1"] {
+        bench.patch_node(&m, shut_down(cloud));
+        assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 0, "{cloud}");
+    }
     // Its kubelet answers, or did a moment ago: the word is about an earlier time.
     bench.node_says_ready(&m, "False");
-    bench.patch_node(&m, json!({"spec": {"taints": shut_down}}));
+    bench.patch_node(&m, shut_down("aws:///us-east-1a/i-1"));
     assert_eq!(named(&bench, evict(&m, 1, false)).await.0, 0);
     bench.node_is_silent(&m);
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
