@@ -678,6 +678,29 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
     };
     let made = canary.try_by(client_of(&clients, canary.account), false);
     made.await.expect("the Service of a canary");
+    // A fence is closed also on a Machine that has lost its label meanwhile, which is not deleted for that.
+    held.world
+        .create(
+            json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+            "metadata": {"name": "guarded-unlabelled", "namespace": held.machines,
+                "annotations": {"dormer.io/fence": "7 open"}}, "spec": {"providerSpec": {}}}),
+        )
+        .await;
+    let unlabelled = |write| Attack {
+        account: "dormer-worker",
+        kind: MACHINE,
+        namespace: held.machines.clone(),
+        name: "guarded-unlabelled".into(),
+        write,
+        refused: "",
+    };
+    let worker = client_of(&clients, "dormer-worker");
+    let deleted = unlabelled(Delete).try_by(worker, false).await;
+    let why = deleted.expect_err("it is no Windows Machine").to_string();
+    assert!(why.contains("Windows Machines only"), "{why}");
+    let closed = json!({"metadata": {"annotations": {"dormer.io/fence": "7"}}});
+    let closed = unlabelled(Change(closed)).try_by(worker, false).await;
+    closed.expect("its fence is closed");
     let there = held
         .world
         .get(MACHINE, &held.machines, "guarded-linux")
