@@ -90,6 +90,15 @@ mod tests {
         assert_eq!(of("vsphere"), of("none"));
     }
 
+    /// As WMCO asks it (WMCO `pkg/secrets/secrets.go`, appendAwsUserDataConfig), and the host program for its item of a route.
+    #[test]
+    fn amazons_agent_is_asked_for_its_routes_by_its_own_words() {
+        let text = user_data(PUBLIC, "aws").expect("user data");
+        let words = "-FilePath $agent -ArgumentList @('run-task', 'add-routes', '--persistent') ";
+        assert_eq!(text.matches(words).count(), 1, "{text}");
+        assert_eq!(text.matches("add-routes").count(), 1, "{text}");
+    }
+
     /// This test reads the script's text without PowerShell. The script must read the file before it writes it, and
     /// write our line and all foreign lines.
     #[test]

@@ -2,7 +2,7 @@
 # such task; its image is too old to be a node.
 $agent = "$env:ProgramFiles\Amazon\EC2Launch\EC2Launch.exe"
 if (Test-Path -LiteralPath $agent) {
-    $task = Start-Process -FilePath $agent -ArgumentList @('run', '--task', 'add-routes', '--persistent') -Wait -PassThru
+    $task = Start-Process -FilePath $agent -ArgumentList @('run-task', 'add-routes', '--persistent') -Wait -PassThru
     if ($task.ExitCode -ne 0) {
         [Console]::Error.WriteLine("EC2Launch did not add its routes: exit code $($task.ExitCode)")
     }
