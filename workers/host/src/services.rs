@@ -139,7 +139,7 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
     let began = run.host.clock().await?.tick_ms;
     let mut noted = false;
     let mut ordered = false;
-    let mut checkpoint = 0;
+    let mut reported = (0, STOP_MS);
     loop {
         let Some(now) = status(&mut run.host, name).await? else {
             break;
@@ -169,15 +169,26 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
             }
         }
         let at = run.host.clock().await?.tick_ms;
-        if now.checkpoint != checkpoint && at - began < STOP_MAX_MS {
-            checkpoint = now.checkpoint;
-            wait.extend(at, STOP_MS.max(u64::from(now.wait_hint_ms)));
+        let reports = (now.checkpoint, stop_limit_ms(&now));
+        if reports != reported {
+            reported = reports;
+            let left_ms = (began + STOP_MAX_MS).saturating_sub(at);
+            wait.extend(at, reports.1.min(left_ms));
         }
         if !run.host.again(&wait, 250).await? {
             break;
         }
     }
     force(run, name, tree).await
+}
+
+/// Time until the next report of a service is due: in a pending state its own wait hint, also if it counts no checkpoints
+/// (sdk-api, `SERVICE_STATUS_PROCESS`). Of a service that runs, the hint is one of its start.
+fn stop_limit_ms(now: &ServiceStatus) -> u64 {
+    match now.state {
+        ServiceState::Running => STOP_MS,
+        _ => STOP_MS.max(u64::from(now.wait_hint_ms)),
+    }
 }
 
 /// 1061: it takes no orders now; 1062: it no longer runs; 1052: it is starting; 109 and 232: its process ends; 1053:

@@ -311,6 +311,43 @@ fn a_service_that_still_stops_is_started_when_it_has_stopped() {
 }
 
 #[test]
+fn a_stop_may_last_as_long_as_the_service_asks_for() {
+    let mut host = converged();
+    let slow = Behaviour {
+        stop_ms: 150_000,
+        wait_hint_ms: 200_000,
+        ..Behaviour::default()
+    };
+    host.behave("agent.exe", slow);
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    // An end by force would reboot the host, so it fails the call.
+    set_failure(&mut host, "agent", &reboots());
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_converged(&answer);
+    assert!(answer.took_ms > 150_000, "{}", answer.took_ms);
+    host.pass(1_000);
+    assert!(running(&host, "agent"));
+}
+
+#[test]
+fn a_service_that_asks_for_weeks_is_ended_after_the_longest_stop() {
+    let mut host = converged();
+    let endless = Behaviour {
+        wait_hint_ms: u32::MAX,
+        ..deaf()
+    };
+    host.behave("kubelet.exe", endless);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_converged(&answer);
+    let minutes = answer.took_ms / 60_000;
+    assert_eq!(minutes, 10, "{} ms", answer.took_ms);
+}
+
+#[test]
 fn a_note_that_cannot_be_written_does_not_hide_why_a_service_does_not_start() {
     let mut host = converged();
     foreign_service(&mut host, "agent", &["kubelet"]);

@@ -21,6 +21,8 @@ pub struct Behaviour {
     pub stop_ms: u64,
     /// From STOPPED to the end of its process: kubelet reports STOPPED while it still shuts down.
     pub linger_ms: u64,
+    /// How long it says that a pending state may last.
+    pub wait_hint_ms: u32,
     /// Exit code with which it ends instead of running.
     pub fails: Option<u32>,
     /// It stays in STOP_PENDING until its process is ended by force.
@@ -39,6 +41,7 @@ impl Default for Behaviour {
             start_ms: 100,
             stop_ms: 100,
             linger_ms: 50,
+            wait_hint_ms: 2_000,
             fails: None,
             ignores_stop: false,
             children: Vec::new(),
@@ -181,7 +184,7 @@ impl Scm {
             exit: service.exit,
             service_exit: 0,
             checkpoint: service.checkpoint,
-            wait_hint_ms: 2_000,
+            wait_hint_ms: self.behaviour_of(name).wait_hint_ms,
             pid: self.pid(service),
         })
     }
