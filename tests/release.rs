@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -200,5 +201,41 @@ fn every_file_that_a_workflow_names_is_there() {
         "workers/host/win32/build.sh",
     ] {
         assert!(found.contains(script), "{script}: {found:?}");
+    }
+}
+
+#[test]
+fn a_windows_runners_compiler_gets_debians_name_in_its_own_folder() {
+    let text = fs::read_to_string(root().join(".github/workflows/windows.yml")).expect("text");
+    let workflow: Value = yaml::from_str(&text).expect("YAML");
+    let steps = workflow["jobs"]["contract"]["steps"].as_array();
+    let mut steps = steps.expect("steps").iter();
+    let step = steps.find(|step| step["name"] == "the tools under Debian's names");
+    let command = step
+        .and_then(|step| step["run"].as_str())
+        .expect("commands");
+    let mingw = test_dir("mingw");
+    let tools = ["gcc", "windres", "dlltool"];
+    for tool in tools {
+        // Git's bash finds a program by its name without the ending.
+        let program = mingw.path().join(tool);
+        fs::write(&program, "").expect("a file");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");
+        fs::write(mingw.path().join(format!("{tool}.exe")), tool).expect("a file");
+    }
+    let elsewhere = test_dir("runner");
+    let path = std::env::var("PATH").expect("a PATH");
+    let done = Command::new("bash")
+        .args(["-eo", "pipefail", "-c", command])
+        .env("PATH", format!("{}:{path}", mingw.path().display()))
+        .env("GITHUB_PATH", elsewhere.path().join("path"))
+        .current_dir(elsewhere.path())
+        .output()
+        .expect("bash");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    for tool in tools {
+        let named = mingw.path().join(format!("x86_64-w64-mingw32-{tool}.exe"));
+        assert_eq!(fs::read_to_string(&named).ok().as_deref(), Some(tool));
     }
 }
