@@ -55,6 +55,10 @@ const NOT_IN_THE_FLEET: &[(&str, &str)] = &[
         "a root is added with its name, to the store's own part",
         "keeps no names of roots",
     ),
+    (
+        "a root that a policy brings is added to the store's own part, too",
+        "keeps no names of roots",
+    ),
     ("what is no certificate is no root", "takes any bytes"),
     (
         "bytes behind a certificate are not taken",

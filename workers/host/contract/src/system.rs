@@ -3,8 +3,8 @@
 use dormer_host::ops::{
     Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, DismState, Domain, DomainRead,
     DynamicPortsRead, EnvironmentTell, FeatureEnable, FeatureRead, HostNameSet, Operation, Pause,
-    PortRange, RegistryRead, Root, RootAdd, RootList, RootRemove, System, SystemRead, Value,
-    WinError,
+    PortRange, RegistryDelete, RegistryRead, RegistryWrite, Root, RootAdd, RootList, RootRemove,
+    System, SystemRead, Value, WinError,
 };
 
 use crate::{
@@ -16,6 +16,24 @@ const DISM: &str = "dismapi.dll";
 
 /// A root of our own, made for these rows: `openssl req -x509 -newkey ed25519 -subj /CN=dormer-contract`.
 const ROOT: &[u8] = include_bytes!("root.der");
+
+/// Where a group policy keeps that root, under its SHA-1 (win32 SecCrypto/system-store-locations).
+const OF_A_POLICY: &str = r"SOFTWARE\Policies\Microsoft\SystemCertificates\Root\Certificates\F357808C5A6DCB7965043D050D7F5170410A6B96";
+/// The value with the certificate.
+const BLOB: &str = "Blob";
+
+/// That root as a policy has it: the property 32 is the certificate itself, and 1 stands between its number and its length
+/// (MS-GPEF, certificate blob).
+fn by_policy() -> Operation {
+    let length = u32::try_from(ROOT.len()).unwrap_or_default();
+    let head = [32, 1, length].map(u32::to_le_bytes);
+    RegistryWrite {
+        key: OF_A_POLICY.into(),
+        name: BLOB.into(),
+        value: Value::Bytes(Bytes([head.as_flattened(), ROOT].concat())),
+    }
+    .operation()
+}
 
 fn roots(what: &'static str, so: impl Fn(&[Root]) -> bool + Send + 'static) -> Wanted {
     Wanted::Answer(
@@ -229,7 +247,7 @@ fn of_roots() -> Vec<Row> {
             "sdk-api nf-wincrypt-certaddcertificatecontexttostore; win32 SecCrypto/system-store-locations",
         )
         .cleared(remove_root())
-        .then(list.clone(), roots("our root", there))
+        .then(list.clone(), roots("our root", there.clone()))
         .then(remove_root(), Done),
         Row::new(
             "a root that is there is somebody else's",
@@ -273,6 +291,25 @@ fn of_roots() -> Vec<Row> {
             add_root(&[ROOT, b"x"].concat()),
             Refused(&[0x8009_310b]),
             "the interface's own promise: its SHA-256 would be another",
+        ),
+        // The last one: a host keeps the policy's root if the row fails.
+        Row::new(
+            "a root that a policy brings is added to the store's own part, too",
+            vec![by_policy()],
+            add_root(ROOT),
+            Done,
+            "sdk-api nf-wincrypt-certaddcertificatecontexttostore, CERT_STORE_ADD_NEW: a collection has links",
+        )
+        .cleared(remove_root())
+        .then(RootList {}.operation(), roots("our root", there))
+        .then(remove_root(), Done)
+        .then(
+            RegistryDelete {
+                key: OF_A_POLICY.into(),
+                name: BLOB.into(),
+            }
+            .operation(),
+            Done,
         ),
     ]
 }

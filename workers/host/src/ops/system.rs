@@ -127,10 +127,10 @@ ask! {
     /// The certificates in `LocalMachine\Root`, all physical stores of the collection.
     RootList, "root_list", reads, |_| 60_000, {} -> Vec<Root>;
 
-    /// Adds a certificate with a friendly name: `CERT_STORE_ADD_NEW`, then `CERT_STORE_CTRL_COMMIT`. The length of the
-    /// DER must be exact.
+    /// Adds a certificate with a friendly name to the store's own part (`.Default`): `CERT_STORE_ADD_NEW`, then
+    /// `CERT_STORE_CTRL_COMMIT`. The length of the DER must be exact.
     ///
-    /// Refuses with 0x80092005 (it is there, and not ours), 0x8009310B (no certificate), 5.
+    /// Refuses with 0x80092005 (it is there already), 0x8009310B (no certificate), 5.
     RootAdd, "root_add", changes, |_| QUICK_MS, {
         /// The certificate, DER.
         der: Bytes,

@@ -170,9 +170,11 @@ fn own() -> Result<Vec<String>> {
 
 pub(super) fn list() -> Result<Vec<Root>> {
     let own = own()?;
-    let store = CertificateStore::open()?;
+    let part = CertificateStore::own()?;
+    let all = CertificateStore::open()?;
     let mut roots: Vec<Root> = Vec::new();
-    for certificate in store.certificates() {
+    // The own part comes first: a policy's copy does not have the name that ours was added with.
+    for certificate in part.certificates().into_iter().chain(all.certificates()) {
         let root = Root {
             sha256: certificate.sha256()?,
             name: certificate.name(),
@@ -213,7 +215,8 @@ pub(super) fn add(ask: &RootAdd) -> Result<()> {
             (&raw const blob).cast(),
         )
     })?;
-    let store = CertificateStore::open()?;
+    // Not the collection: it has links to what a policy or Windows Update brings, and a link counts as there.
+    let store = CertificateStore::own()?;
     // SAFETY: store and context live; the added context is not asked for.
     error::check(unsafe {
         CertAddCertificateContextToStore(store.0, certificate.0, CERT_STORE_ADD_NEW, null_mut())
