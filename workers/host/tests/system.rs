@@ -740,6 +740,27 @@ fn a_list_that_a_policy_hides_is_a_finding_once() {
 }
 
 #[test]
+fn an_exclusion_that_tamper_protection_keeps_out_is_no_difference_for_ever() {
+    let mut host = SimulatedHost::new();
+    let features = r"SOFTWARE\Microsoft\Windows Defender\Features";
+    host.set_registry(features, "TPExclusions", Value::Number(1));
+    host.ignore("defender_add", "");
+    let document = of(vec![excluded(CONTAINERD)]);
+    let id = format!("defender:{CONTAINERD}");
+    let first = apply(&mut host, &document);
+    assert_converged(&first);
+    assert_eq!(state(&first, &id), ItemState::Changed);
+    assert!(detail(&first, &id).contains("tamper protection"));
+    let second = apply(&mut host, &document);
+    assert_converged(&second);
+    assert_eq!(state(&second, &id), ItemState::Ok);
+    assert!(detail(&second, &id).contains("tamper protection"));
+    let compared = plan(&mut host, &document);
+    assert_eq!(state(&compared, &id), ItemState::Ok);
+    assert_converged(&remove(&mut host));
+}
+
+#[test]
 fn a_host_without_defender_needs_no_exclusion() {
     let mut host = SimulatedHost::new();
     *host.exclusions() = None;

@@ -20,6 +20,7 @@ const NOT_RUNNING: u32 = 0x8001_06ba;
 /// WBEM_E_NOT_FOUND.
 const NOT_THERE: u32 = 0x8004_1002;
 const POLICY: &str = r"SOFTWARE\Policies\Microsoft\Windows Defender";
+const FEATURES: &str = r"SOFTWARE\Microsoft\Windows Defender\Features";
 
 /// State that Defender reports.
 pub(crate) enum CurrentState {
@@ -27,6 +28,8 @@ pub(crate) enum CurrentState {
     Off,
     /// A policy hides the list: added before by us, or not.
     Hidden(bool),
+    /// Tamper protection keeps what we added before out of the list.
+    Protected,
     /// The list, and whether a policy keeps local lists from counting.
     Listed(Exclusions, bool),
 }
@@ -54,6 +57,17 @@ fn has(list: &[String], process: &str) -> bool {
     list.iter().any(|one| same(one, process))
 }
 
+fn holds(listed: &Exclusions, process: &str) -> bool {
+    has(&listed.paths, process) && has(&listed.processes, process)
+}
+
+/// Whether tamper protection guards the list: Defender then accepts a local exclusion and leaves it out
+/// (MicrosoftDocs/defender-docs, manage-tamper-protection-intune). A value that may not be read says nothing.
+async fn is_protected<H: Host>(run: &mut Run<H>) -> bool {
+    let set = run.host.registry_number(FEATURES, "TPExclusions").await;
+    matches!(set, Ok(Some(1)))
+}
+
 impl Kind for DefenderExclusion {
     type CurrentState = CurrentState;
 
@@ -68,11 +82,14 @@ impl Kind for DefenderExclusion {
             .host
             .registry_number(POLICY, "HideExclusionsFromLocalAdmins")
             .await?;
+        let noted = self
+            .made(false)
+            .is_some_and(|made| run.inventory.has(&made));
         if hidden == Some(1) {
-            let noted = self
-                .made(false)
-                .is_some_and(|made| run.inventory.has(&made));
             return Ok(CurrentState::Hidden(noted));
+        }
+        if noted && !holds(&listed, &self.process) && is_protected(run).await {
+            return Ok(CurrentState::Protected);
         }
         let ignored = run
             .host
@@ -85,13 +102,14 @@ impl Kind for DefenderExclusion {
     fn differs(&self, found: &CurrentState) -> ItemVerdict {
         match found {
             CurrentState::Off | CurrentState::Hidden(true) => ItemVerdict::right(),
+            CurrentState::Protected => {
+                ItemVerdict::Right("tamper protection takes no local exclusion".into())
+            }
             CurrentState::Hidden(false) => {
                 ItemVerdict::wrong("is perhaps not excluded: a policy hides the list")
             }
             CurrentState::Listed(listed, ignored) => {
-                let there =
-                    has(&listed.paths, &self.process) && has(&listed.processes, &self.process);
-                match (there, ignored) {
+                match (holds(listed, &self.process), ignored) {
                     (false, _) => ItemVerdict::wrong("is not excluded"),
                     (true, true) => {
                         ItemVerdict::Right("a policy lets no local exclusion count".into())
@@ -115,11 +133,13 @@ impl Kind for DefenderExclusion {
             Err(error) if off(&error) => return Ok(Step::Ok(String::new())),
             Err(error) => return Err(failed(&error)),
         }
+        let protected = is_protected(run).await;
         Ok(Step::Changed(match found {
             CurrentState::Hidden(_) => {
                 "excluded, as far as can be seen: a policy hides the list".into()
             }
-            CurrentState::Off | CurrentState::Listed(..) => "excluded".into(),
+            _ if protected => "added, unless tamper protection keeps it out".into(),
+            _ => "excluded".into(),
         }))
     }
 
