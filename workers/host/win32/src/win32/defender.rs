@@ -37,6 +37,7 @@ pub(super) fn read() -> Result<Exclusions> {
     // SAFETY: the objects live as long as they are used.
     let read = || unsafe {
         let found = services.CreateInstanceEnum(&BSTR::from(CLASS), flags, None)?;
+        wmi::secure(&found);
         let mut objects = [None];
         let mut count = 0;
         found.Next(WAIT_MS, &mut objects, &raw mut count).ok()?;

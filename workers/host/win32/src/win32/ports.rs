@@ -30,6 +30,7 @@ pub(super) fn read() -> Result<PortRange> {
     // SAFETY: the objects live as long as they are used.
     let read = || unsafe {
         let found = services.ExecQuery(&BSTR::from("WQL"), &BSTR::from(QUERY), flags, None)?;
+        wmi::secure(&found);
         let mut objects = [None];
         let mut count = 0;
         found.Next(WAIT_MS, &mut objects, &raw mut count).ok()?;

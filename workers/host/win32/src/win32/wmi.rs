@@ -8,7 +8,7 @@ use windows::{
             RPC_C_AUTHN_LEVEL_CALL, RPC_C_IMP_LEVEL_IMPERSONATE,
         },
         Rpc::{RPC_C_AUTHN_WINNT, RPC_C_AUTHZ_NONE},
-        Wmi::{IWbemLocator, IWbemServices, WbemLocator},
+        Wmi::{IEnumWbemClassObject, IWbemLocator, IWbemServices, WbemLocator},
     },
     core::BSTR,
 };
@@ -47,4 +47,22 @@ pub(super) fn connect(namespace: &str) -> Result<IWbemServices> {
         Ok(services)
     };
     connect().map_err(|error: windows::core::Error| error::com(&error))
+}
+
+/// Sets what [`connect`] set, for the objects of a query: a proxy of its own begins with the process' defaults (Microsoft
+/// Learn, "Setting the Security on IWbemServices and Other Proxies"). One that is no proxy needs none.
+pub(super) fn secure(found: &IEnumWbemClassObject) {
+    // SAFETY: the object lives.
+    let _ = unsafe {
+        CoSetProxyBlanket(
+            found,
+            RPC_C_AUTHN_WINNT,
+            RPC_C_AUTHZ_NONE,
+            None,
+            RPC_C_AUTHN_LEVEL_CALL,
+            RPC_C_IMP_LEVEL_IMPERSONATE,
+            None,
+            EOAC_NONE,
+        )
+    };
 }
