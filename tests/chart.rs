@@ -623,6 +623,20 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     assert!(said.contains("exclude each other"), "{said}");
 }
 
+/// With the default policy the controller waits for a pod that never becomes ready, such as one of an image that is not there, and
+/// neither an upgrade nor a rollback replaces it (kubernetes/kubernetes issue 67250).
+#[test]
+fn a_pod_that_never_became_ready_is_replaced_by_the_next_template() {
+    let helm = started!(Helm::start());
+    let all = objects(&rendered(&helm, "dormer", &["--set=mode=single"]));
+    let sets: Vec<&Value> = all
+        .iter()
+        .filter(|object| object["kind"] == "StatefulSet")
+        .collect();
+    assert_eq!(sets.len(), 1);
+    assert_eq!(sets[0]["spec"]["podManagementPolicy"], "Parallel");
+}
+
 /// A stream reserves its bytes when it is created. The inbox of an earlier build is as large, and stays during an update.
 #[test]
 fn the_memory_of_nats_has_room_for_every_stream_and_for_an_update() {
