@@ -200,22 +200,27 @@ pub(super) const STEPS: &[StepRow] = &[
     },
     StepRow {
         name: "clean-up",
-        what: "WMCO's ConfigMaps, key and accounts are gone; there is no way back from here",
+        what: "WMCO's ConfigMaps, key, accounts and annotations are gone; there is no way back from here",
         judge: |survey| {
             let kept = survey.still_wmco().count();
             if kept > 0 {
                 return Err(format!("{} still WMCO's", counted(kept, "node")));
             }
-            match survey.services.is_empty()
+            let home_gone = survey.services.is_empty()
                 && !survey.daemon_account
-                && survey.key == KeySecret::Absent
-            {
-                true => Ok("nothing of WMCO is left".to_owned()),
-                false => Err(format!("its namespace {} is there", survey.wmco_namespace)),
+                && survey.key == KeySecret::Absent;
+            match (home_gone, survey.wmco_nodes().count()) {
+                (true, 0) => Ok("nothing of WMCO is left".to_owned()),
+                (true, marked) => Err(format!(
+                    "{} with WMCO's annotations",
+                    counted(marked, "node")
+                )),
+                (false, _) => Err(format!("its namespace {} is there", survey.wmco_namespace)),
             }
         },
-        how: "when you are sure: kubectl delete namespace of WMCO; kubectl annotate nodes -l kubernetes.io/os=windows \
-              windowsmachineconfig.openshift.io/version- windowsmachineconfig.openshift.io/desired-version- \
+        how: "when you are sure: kubectl delete namespace of WMCO; kubectl delete clusterrolebinding,clusterrole \
+              windows-instance-config-daemon system-wicd-nodes --ignore-not-found; kubectl annotate nodes \
+              -l kubernetes.io/os=windows windowsmachineconfig.openshift.io/version- windowsmachineconfig.openshift.io/desired-version- \
               windowsmachineconfig.openshift.io/pub-key-hash- windowsmachineconfig.openshift.io/username- \
               windowsmachineconfig.openshift.io/reboot-required- windowsmachineconfig.openshift.io/ssh-host-key- \
               windowsmachineconfig.openshift.io/ssh-host-key-type-",
@@ -361,10 +366,13 @@ mod tests {
         ("upgrade-all", |it| {
             it.nodes[1].dormer = Some("11.1.0-x".into())
         }),
-        ("clean-up", |it| {
-            it.services.clear();
-            it.daemon_account = false;
-            it.key = KeySecret::Absent;
+        ("clean-up", |survey| {
+            survey.services.clear();
+            survey.daemon_account = false;
+            survey.key = KeySecret::Absent;
+            for node in &mut survey.nodes {
+                node.version = None;
+            }
         }),
     ];
 
@@ -413,6 +421,25 @@ mod tests {
         let (why, cure) = refusal(&survey, "remove-wmco").expect_err("refused");
         assert!(why.starts_with("ServicesAbsent stands in the way"), "{why}");
         assert!(cure.contains("kubectl -n wmco get configmaps"), "{cure}");
+    }
+
+    /// dormer keeps such annotations true, also for a WMCO that never comes back.
+    #[test]
+    fn a_move_is_not_finished_while_a_node_has_wmcos_annotations() {
+        let mut survey = healthy();
+        for (_, end) in MOVE {
+            end(&mut survey);
+        }
+        assert_eq!(next(&survey), None);
+        survey.nodes[0].version = Some("11.0.0-a".into());
+        let all = steps(&survey);
+        let open = all.iter().find(|step| !step.done).expect("a step");
+        assert_eq!(open.name, "clean-up");
+        assert_eq!(open.why, "1 node with WMCO's annotations");
+        // OLM leaves both roles, and the group of certificates for WICD keeps its rights by the second.
+        for role in ["windows-instance-config-daemon", "system-wicd-nodes"] {
+            assert!(open.how.contains(role), "{}", open.how);
+        }
     }
 
     #[test]
