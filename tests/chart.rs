@@ -606,6 +606,10 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
         ("--set=sshAgent.keys[0]=id.pub", "sshAgent"),
         ("--set=http.tokenProxy=proxy.example", "tokenProxy"),
         ("--set=consoleLink.url=http://plain.example", "consoleLink"),
+        (
+            "--set=mode=split,nats.url=nats://nats:4222,autoscaling.workers.enabled=true,slots=64",
+            "autoscaling.workers",
+        ),
     ] {
         let said = helm
             .template(&chart, &[argument])
