@@ -7,7 +7,7 @@ use dormer_workers::kubernetes::{join, keys};
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
-        core::v1::{Node, PersistentVolumeClaim, Pod, Secret},
+        core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service},
         discovery::v1::EndpointSlice,
         node::v1::RuntimeClass,
     },
@@ -20,6 +20,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use std::{
+    collections::BTreeSet,
     fmt,
     time::{Duration, Instant},
 };
@@ -89,6 +90,8 @@ impl fmt::Display for Write {
 pub(super) struct Remains {
     /// Nodes that dormer configured.
     pub(super) configured: Vec<String>,
+    /// Nodes that another dormer has.
+    pub(super) nodes_of_others: BTreeSet<String>,
     /// Machines and Nodes with an open fence.
     pub(super) under_way: Vec<String>,
     /// What takes it away, in order: definitions of kinds come last.
@@ -110,6 +113,7 @@ impl Remains {
             found.machines(client, group, home).await?;
         }
         found.objects(client, home).await?;
+        found.canaries(client).await?;
         found.kinds(client).await?;
         let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), home);
         let ours = ListParams::default().labels("app.kubernetes.io/name=dormer");
@@ -151,10 +155,11 @@ impl Remains {
         let resource = ApiResource::erase::<Node>(&());
         let nodes: Api<Node> = Api::all(client.clone());
         for node in listed(&nodes, ListParams::default()).await? {
+            let name = node.name_any();
             if keys::other_installation(&node, home).is_some() {
+                self.nodes_of_others.insert(name);
                 continue;
             }
-            let name = node.name_any();
             if node.annotations().contains_key(keys::VERSION) {
                 self.configured.push(name.clone());
             }
@@ -225,6 +230,29 @@ impl Remains {
         });
         self.delete_all(leases);
         Ok(())
+    }
+
+    /// Pods and Services of canaries that never passed. Their namespace was a setting of the dormer that is gone.
+    async fn canaries(&mut self, client: &Client) -> Result<(), Failure> {
+        let ours = ListParams::default().labels(&format!("{}={}", keys::OURS.0, keys::OURS.1));
+        let pods: Api<Pod> = Api::all(client.clone());
+        let mut pods = listed(&pods, ours.clone()).await?;
+        pods.retain(|pod| self.is_canary(pod));
+        self.delete_all(pods);
+        let services: Api<Service> = Api::all(client.clone());
+        let mut services = listed(&services, ours).await?;
+        services.retain(|service| self.is_canary(service));
+        self.delete_all(services);
+        Ok(())
+    }
+
+    /// Whether an object with dormer's label is of a canary, which belongs to its Node. One that leaves waits for its kubelet,
+    /// and so perhaps for the end of a node that is down.
+    fn is_canary(&self, object: &impl ResourceExt) -> bool {
+        let owners = object.owner_references().iter();
+        let mut nodes = owners.filter(|owner| owner.kind == "Node");
+        object.meta().deletion_timestamp.is_none()
+            && nodes.any(|node| !self.nodes_of_others.contains(&node.name))
     }
 
     fn delete_all<K>(&mut self, objects: Vec<K>)
@@ -357,4 +385,30 @@ where
         }
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_node_of_this_dormer_owns_is_a_canarys() {
+        let found = Remains {
+            nodes_of_others: BTreeSet::from(["win-b".to_owned()]),
+            ..Remains::default()
+        };
+        let canary = |owner_kind: &str, owner: &str, leaves: Option<&str>| {
+            let owner = json!({"apiVersion": "v1", "kind": owner_kind, "name": owner, "uid": "1"});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "canary-win-a",
+                "ownerReferences": [owner], "deletionTimestamp": leaves}});
+            let pod: Pod = serde_json::from_value(pod).expect("a Pod");
+            found.is_canary(&pod)
+        };
+        assert!(canary("Node", "win-a", None));
+        assert!(!canary("Node", "win-b", None), "another dormer's");
+        assert!(!canary("ReplicaSet", "win-a", None));
+        let goes = Some("2026-11-29T05:00:00Z");
+        assert!(!canary("Node", "win-a", goes), "it goes already");
+    }
 }
