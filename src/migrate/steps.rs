@@ -209,12 +209,11 @@ pub(super) const STEPS: &[StepRow] = &[
             let home_gone = survey.services.is_empty()
                 && !survey.daemon_account
                 && survey.key == KeySecret::Absent;
-            match (home_gone, survey.wmco_nodes().count()) {
+            let nodes = survey.nodes.iter();
+            let marked = nodes.filter(|node| node.version.is_some() || node.key_hash.is_some());
+            match (home_gone, marked.count()) {
                 (true, 0) => Ok("nothing of WMCO is left".to_owned()),
-                (true, marked) => Err(format!(
-                    "{} with WMCO's annotations",
-                    counted(marked, "node")
-                )),
+                (true, left) => Err(format!("{} with WMCO's annotations", counted(left, "node"))),
                 (false, _) => Err(format!("its namespace {} is there", survey.wmco_namespace)),
             }
         },
@@ -372,6 +371,7 @@ mod tests {
             survey.key = KeySecret::Absent;
             for node in &mut survey.nodes {
                 node.version = None;
+                node.key_hash = None;
             }
         }),
     ];
@@ -423,7 +423,7 @@ mod tests {
         assert!(cure.contains("kubectl -n wmco get configmaps"), "{cure}");
     }
 
-    /// dormer keeps such annotations true, also for a WMCO that never comes back.
+    /// dormer keeps such annotations true, also for a WMCO that never comes back: each rotation of the key writes the hash.
     #[test]
     fn a_move_is_not_finished_while_a_node_has_wmcos_annotations() {
         let mut survey = healthy();
@@ -432,10 +432,11 @@ mod tests {
         }
         assert_eq!(next(&survey), None);
         survey.nodes[0].version = Some("11.0.0-a".into());
+        survey.nodes[1].key_hash = Some("k".into());
         let all = steps(&survey);
         let open = all.iter().find(|step| !step.done).expect("a step");
         assert_eq!(open.name, "clean-up");
-        assert_eq!(open.why, "1 node with WMCO's annotations");
+        assert_eq!(open.why, "2 nodes with WMCO's annotations");
         // OLM leaves both roles, and the group of certificates for WICD keeps its rights by the second.
         for role in ["windows-instance-config-daemon", "system-wicd-nodes"] {
             assert!(open.how.contains(role), "{}", open.how);
