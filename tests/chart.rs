@@ -627,6 +627,46 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     assert!(said.contains("exclude each other"), "{said}");
 }
 
+/// A Prometheus that does not select the monitor, or may not reach the pods, says nothing, and no alert fires.
+#[test]
+fn the_prometheus_of_the_values_finds_the_monitor_and_reaches_the_pods() {
+    let helm = started!(Helm::start());
+    let with = |more: &str| -> Vec<Value> {
+        let values = format!("--set=monitoring.alerts=true,monitoring.scrape=PodMonitor{more}");
+        objects(&rendered(&helm, "dormer", &[&values]))
+    };
+    let of = |all: &[Value], kind: &str, name: &str| -> Value {
+        let found = all
+            .iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}")).clone()
+    };
+    let admitted = |all: &[Value]| -> Vec<Value> {
+        let policy = of(all, "NetworkPolicy", "dormer-in");
+        let from = policy["spec"]["ingress"][0]["from"].as_array().cloned();
+        let labels = |peer: &Value| {
+            peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"].clone()
+        };
+        let names = from.unwrap_or_default();
+        let names = names.iter().map(labels);
+        names.filter(|name| !name.is_null()).collect()
+    };
+    let own = with(
+        ",monitoring.prometheus.namespace=monitoring,monitoring.labels.release=kube-prometheus-stack",
+    );
+    for kind in ["PodMonitor", "PrometheusRule"] {
+        let labels = of(&own, kind, "dormer")["metadata"]["labels"].clone();
+        assert_eq!(labels["release"], "kube-prometheus-stack", "{kind}");
+        assert_eq!(labels["app.kubernetes.io/name"], "dormer", "{kind}");
+    }
+    assert_eq!(admitted(&own), ["openshift-monitoring", "monitoring"]);
+    assert_eq!(
+        admitted(&with("")),
+        ["openshift-monitoring"],
+        "once is enough"
+    );
+}
+
 /// With the default policy the controller waits for a pod that never becomes ready, such as one of an image that is not there, and
 /// neither an upgrade nor a rollback replaces it (kubernetes/kubernetes issue 67250).
 #[test]
