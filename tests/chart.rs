@@ -7,7 +7,7 @@ use dormer_profile::yaml;
 use dormer_proto::subject::{INBOX_BYTES_MAX, Names};
 use dormer_support::windows::RELEASES;
 use dormer_testkit::{Helm, started};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -625,6 +625,20 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     ];
     let said = helm.template(&chart, &both).expect_err("Helm refuses it");
     assert!(said.contains("exclude each other"), "{said}");
+}
+
+/// What `dormer migrate` changed in the pool must not be the chart's any more.
+#[test]
+fn a_field_of_the_pool_that_is_set_to_null_is_not_the_charts() {
+    let helm = started!(Helm::start());
+    let values = [
+        "--set=pool.spec.paused=true,pool.spec.approval=Manual",
+        "--set=pool.spec.paused=null",
+    ];
+    let all = objects(&rendered(&helm, "dormer", &values));
+    let pool = all.iter().find(|object| object["kind"] == "WindowsPool");
+    let pool = pool.expect("a pool");
+    assert_eq!(pool["spec"], json!({"approval": "Manual"}));
 }
 
 /// A Prometheus that does not select the monitor, or may not reach the pods, says nothing, and no alert fires.

@@ -149,7 +149,8 @@ pub(super) const STEPS: &[StepRow] = &[
             }
             _ => Ok("the pool is not paused".to_owned()),
         },
-        how: "dormer migrate next --do resume -n DORMER",
+        how: "dormer migrate next --do resume -n DORMER; then take the field out of the chart's values, or add --set \
+              pool.spec.paused=null to the next helm upgrade: it would pause the pool again, or fail",
         write: Some(Write::Resume),
     },
     StepRow {
@@ -182,7 +183,8 @@ pub(super) const STEPS: &[StepRow] = &[
             }
             _ => Ok("upgrades need no approval any more".to_owned()),
         },
-        how: "dormer migrate next --do automatic -n DORMER",
+        how: "dormer migrate next --do automatic -n DORMER; then take the field out of the chart's values, or add --set \
+              pool.spec.approval=null to the next helm upgrade: it would ask for approvals again, or fail",
         write: Some(Write::Automatic),
     },
     StepRow {
@@ -421,6 +423,24 @@ mod tests {
         let (why, cure) = refusal(&survey, "remove-wmco").expect_err("refused");
         assert!(why.starts_with("ServicesAbsent stands in the way"), "{why}");
         assert!(cure.contains("kubectl -n wmco get configmaps"), "{cure}");
+    }
+
+    /// A field in the chart's values is the chart's: the next `helm upgrade` would undo what the step did.
+    #[test]
+    fn what_a_step_changes_in_the_pool_leaves_the_charts_values() {
+        let all = steps(&healthy());
+        let how = |name: &str| {
+            let step = all.iter().find(|step| step.name == name);
+            step.map(|step| step.how.clone()).expect("a step")
+        };
+        for (step, field) in [("resume", "paused"), ("automatic", "approval")] {
+            assert!(how("install").contains(&format!("--set pool.spec.{field}=")));
+            let text = how(step);
+            assert!(
+                text.contains(&format!("--set pool.spec.{field}=null")),
+                "{text}"
+            );
+        }
     }
 
     /// dormer keeps such annotations true, also for a WMCO that never comes back: each rotation of the key writes the hash.
