@@ -7,7 +7,7 @@ use dormer_profile::yaml;
 use dormer_proto::subject::{INBOX_BYTES_MAX, Names};
 use dormer_support::windows::RELEASES;
 use dormer_testkit::{Helm, started};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -638,7 +638,7 @@ fn a_field_of_the_pool_that_is_set_to_null_is_not_the_charts() {
     let all = objects(&rendered(&helm, "dormer", &values));
     let pool = all.iter().find(|object| object["kind"] == "WindowsPool");
     let pool = pool.expect("a pool");
-    assert_eq!(pool["spec"], json!({"approval": "Manual"}));
+    assert_eq!(pool["spec"], serde_json::json!({"approval": "Manual"}));
 }
 
 /// A Prometheus that does not select the monitor, or may not reach the pods, says nothing, and no alert fires.
