@@ -9,6 +9,7 @@ use dormer_support::windows::RELEASES;
 use dormer_testkit::{Helm, started};
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -867,6 +868,108 @@ fn the_node_of_a_byoh_host_may_go_though_it_never_served() {
     for link in ["machine.openshift.io/machine", "cluster.x-k8s.io/machine"] {
         assert!(rule.contains(&format!("!(\"{link}\" in")), "{rule}");
     }
+}
+
+/// Rights to write that no admission policy narrows: the account, the resource, and why.
+const NOT_NARROWED: [(&str, &str, &str); 11] = [
+    ("dormer-approver", "events", "dormer reads none"),
+    ("dormer-console", "events", "dormer reads none"),
+    ("dormer-console", "subjectaccessreviews", "a question"),
+    ("dormer-console", "tokenreviews", "a question"),
+    ("dormer-watcher", "events", "dormer reads none"),
+    (
+        "dormer-watcher",
+        "windowshosts",
+        "it makes them of a ConfigMap",
+    ),
+    ("dormer-watcher", "windowshosts/status", "it accepts them"),
+    ("dormer-worker", "pods", "of canaries, and `forcedDrains`"),
+    ("dormer-worker", "pods/eviction", "admission sees no pod"),
+    ("dormer-worker", "pods/exec", "of canaries"),
+    ("dormer-worker", "services", "of canaries: deletion alone"),
+];
+
+/// Operation by which admission knows a verb; `None`: it writes nothing.
+fn operation(verb: &str) -> Option<&'static str> {
+    match verb {
+        "create" => Some("CREATE"),
+        "patch" | "update" => Some("UPDATE"),
+        "delete" => Some("DELETE"),
+        _ => None,
+    }
+}
+
+/// The texts of a list.
+fn texts<'a>(object: &'a Value, field: &str) -> Vec<&'a str> {
+    let all = object[field].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str).collect()
+}
+
+/// Rights to write of dormer's accounts: account, group, resource, operation.
+fn rights_to_write(all: &[Value]) -> BTreeSet<(&str, &str, &str, &'static str)> {
+    let mut rights = BTreeSet::new();
+    for binding in all {
+        let subjects = binding["subjects"].as_array().into_iter().flatten();
+        let ours = subjects.filter(|it| it["namespace"] == "dormer");
+        let accounts: Vec<&str> = ours.filter_map(|it| it["name"].as_str()).collect();
+        let of = &binding["roleRef"];
+        let roles = all
+            .iter()
+            .filter(|it| it["kind"] == of["kind"] && it["metadata"]["name"] == of["name"]);
+        for rule in roles.filter_map(|it| it["rules"].as_array()).flatten() {
+            let operations = texts(rule, "verbs").into_iter().filter_map(operation);
+            let operations: Vec<&'static str> = operations.collect();
+            for group in texts(rule, "apiGroups") {
+                for resource in texts(rule, "resources") {
+                    for operation in &operations {
+                        for account in &accounts {
+                            rights.insert((*account, group, resource, *operation));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// RBAC knows neither fields nor types: a right to write without a policy is one to write everything.
+#[test]
+fn every_right_to_write_is_narrowed_by_a_policy_or_listed() {
+    let helm = started!(Helm::start());
+    let mut open = BTreeSet::new();
+    for platform in ["openshift", "upstream"] {
+        let values = format!(
+            "--set=platform={platform},payloadUnsigned=true,ownHosts=true,clusterApiNamespace=clusters,\
+             canaryNamespace=dormer-canary,join.apiUrl=https://api.example:6443,join.serviceCidr=10.96.0.0/12"
+        );
+        let all = objects(&rendered(&helm, "dormer", &["--set=mode=split", &values]));
+        let policies: Vec<&Value> = all
+            .iter()
+            .filter(|it| it["kind"] == "ValidatingAdmissionPolicy")
+            .map(|it| &it["spec"])
+            .collect();
+        for (account, group, resource, operation) in rights_to_write(&all) {
+            let named = format!("\"system:serviceaccount:dormer:{account}\"");
+            let is_narrowed = policies.iter().any(|policy| {
+                let conditions = policy["matchConditions"].as_array().into_iter().flatten();
+                let mut said = conditions.filter_map(|it| it["expression"].as_str());
+                let rules = policy["matchConstraints"]["resourceRules"].as_array();
+                said.any(|text| text.contains(&named))
+                    && rules.into_iter().flatten().any(|rule| {
+                        texts(rule, "apiGroups").contains(&group)
+                            && texts(rule, "resources").contains(&resource)
+                            && texts(rule, "operations").contains(&operation)
+                    })
+            });
+            if !is_narrowed {
+                open.insert((account.to_owned(), resource.to_owned()));
+            }
+        }
+    }
+    let listed =
+        NOT_NARROWED.map(|(account, resource, _)| (account.to_owned(), resource.to_owned()));
+    assert_eq!(open, BTreeSet::from(listed));
 }
 
 /// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's
