@@ -715,6 +715,18 @@ fn the_memory_of_nats_has_room_for_every_stream_and_for_an_update() {
     assert!(given > needed, "{size:?} for {} MiB and more", needed >> 20);
 }
 
+/// dormer refuses a server without TLS, and the first lines of the file name such a URL.
+#[test]
+fn nats_speaks_tls_by_the_values_that_dormer_ships() {
+    let text = std::fs::read_to_string(deploy().join("nats-values.yaml")).expect("a file");
+    assert!(text.contains("nats.url=tls://nats:4222"), "{text}");
+    let values: Value = yaml::from_str(&text).expect("values");
+    let tls = &values["config"]["nats"]["tls"];
+    assert_eq!(tls["enabled"], true, "{tls}");
+    let secret = tls["secretName"].as_str().expect("a Secret");
+    assert!(text.contains(&format!("The Secret `{secret}`")), "{secret}");
+}
+
 /// A namespace that is not there lets the whole installation fail.
 #[test]
 fn plain_kubernetes_needs_no_namespace_of_openshift() {
