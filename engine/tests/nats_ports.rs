@@ -3,7 +3,7 @@
 
 use crate::nats_common;
 
-use async_nats::jetstream::consumer::pull;
+use async_nats::jetstream::{consumer::pull, stream::Republish};
 use dormer_engine::{
     nats::{Durability, Login, NatsStore, OpenError, Options, ServerSync, Tls},
     port::{
@@ -429,6 +429,35 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
             .starts_with("stream other-dead has discard Old, but must have New"),
         "{refused}"
     );
+}
+
+/// A stolen login of an engine may have left it: the server sends what arrives there to whoever listens elsewhere.
+#[tokio::test]
+async fn a_stream_whose_messages_the_server_copies_elsewhere_is_refused() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let js =
+            async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+        let stream = js.get_stream("dormer-changes").await.expect("a stream");
+        let mut altered = stream.cached_info().config.clone();
+        altered.republish = Some(Republish {
+            source: ">".into(),
+            destination: "elsewhere.>".into(),
+            headers_only: false,
+        });
+        js.update_stream(altered).await.expect("altered");
+        let refused = NatsStore::open(&options(&server)).await.err();
+        let says = refused.expect("refused").to_string();
+        assert!(
+            says.contains("dormer-changes has copies by republish, but must have none"),
+            "{says}"
+        );
+        drop(store);
+    }
 }
 
 #[tokio::test]

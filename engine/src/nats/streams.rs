@@ -112,6 +112,23 @@ fn clusterless(kind: &CreateStreamErrorKind) -> bool {
         if error.error_code() == NOT_CLUSTERED || error.error_code() == NO_MEMORY)
 }
 
+/// Settings by which a server copies messages into a stream or out of it, whatever its users may do. dormer uses none.
+fn copies(config: &Config) -> String {
+    let sources = config.sources.as_deref().unwrap_or_default();
+    let settings = [
+        ("mirror", config.mirror.is_some()),
+        ("sources", !sources.is_empty()),
+        ("republish", config.republish.is_some()),
+        ("subject_transform", config.subject_transform.is_some()),
+    ];
+    let used = settings.into_iter().filter(|(_, is_used)| *is_used);
+    let names: Vec<&str> = used.map(|(name, _)| name).collect();
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
 /// Compares every setting on which dormer's guarantees rest.
 fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
     let rows = [
@@ -185,6 +202,7 @@ fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
             format!("{:?}", found.persist_mode.unwrap_or_default()),
             format!("{:?}", wanted.persist_mode.unwrap_or_default()),
         ),
+        ("copies by", copies(found), copies(wanted)),
     ];
     match rows.into_iter().find(|(_, found, wanted)| found != wanted) {
         None => Ok(()),
