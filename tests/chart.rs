@@ -984,6 +984,34 @@ fn every_right_to_write_is_narrowed_by_a_policy_or_listed() {
     assert_eq!(open, BTreeSet::from(listed));
 }
 
+/// In v1alpha1 of the pool the spec has no schema. `approval: null` passes there, and the API server reads it as the default of
+/// v1beta1, which is `Automatic`.
+#[test]
+fn a_pool_asks_for_approval_only_if_it_says_manual() {
+    let helm = started!(Helm::start());
+    let guard = ["--set=mode=split", "--show-only=templates/guard.yaml"];
+    let all = objects(&rendered(&helm, "dormer", &guard));
+    let loosening = all.iter().find(|it| {
+        it["kind"] == "ValidatingAdmissionPolicy"
+            && it["metadata"]["name"] == "dormer-guard-loosening"
+    });
+    let rules = loosening.expect("the policy")["spec"]["validations"].as_array();
+    let mut rules = rules.expect("rules").iter();
+    let found = rules.find_map(|rule| {
+        let expression = rule["expression"].as_str()?;
+        expression.contains(".?approval").then_some(expression)
+    });
+    let expression = found.expect("a rule for the approval");
+    assert!(
+        expression.starts_with(r#"variables.now.?approval.orValue("") == "Manual" ||"#),
+        "{expression}"
+    );
+    assert!(
+        expression.contains(r#"variables.before.?approval.orValue("") != "Manual""#),
+        "{expression}"
+    );
+}
+
 /// The DaemonSets and the profile mean the same folders, the plugins are where containerd looks for them, and the kubelet's
 /// taint keeps neither away. The API server is reached by its own address, for no Service works before kube-proxy does.
 #[test]
