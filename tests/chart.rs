@@ -882,23 +882,40 @@ fn the_node_of_a_byoh_host_may_go_though_it_never_served() {
     }
 }
 
-/// Rights to write that no admission policy narrows: the account, the resource, and why.
-const NOT_NARROWED: [(&str, &str, &str); 11] = [
-    ("dormer-approver", "events", "dormer reads none"),
-    ("dormer-console", "events", "dormer reads none"),
-    ("dormer-console", "subjectaccessreviews", "a question"),
-    ("dormer-console", "tokenreviews", "a question"),
-    ("dormer-watcher", "events", "dormer reads none"),
+/// Rights to write that no admission policy narrows: the account, resource and operation, and why.
+const NOT_NARROWED: [(&str, &[&str], &str); 7] = [
+    (
+        "dormer-approver",
+        &["events CREATE", "events UPDATE"],
+        "dormer reads none",
+    ),
+    (
+        "dormer-console",
+        &["subjectaccessreviews CREATE", "tokenreviews CREATE"],
+        "they are questions",
+    ),
+    ("dormer-console", &["events CREATE"], "dormer reads none"),
+    ("dormer-watcher", &["events CREATE"], "dormer reads none"),
     (
         "dormer-watcher",
-        "windowshosts",
-        "it makes them of a ConfigMap",
+        &[
+            "windowshosts CREATE",
+            "windowshosts DELETE",
+            "windowshosts UPDATE",
+            "windowshosts/status UPDATE",
+        ],
+        "it makes them of a ConfigMap, and accepts them",
     ),
-    ("dormer-watcher", "windowshosts/status", "it accepts them"),
-    ("dormer-worker", "pods", "of canaries, and `forcedDrains`"),
-    ("dormer-worker", "pods/eviction", "admission sees no pod"),
-    ("dormer-worker", "pods/exec", "of canaries"),
-    ("dormer-worker", "services", "of canaries: deletion alone"),
+    (
+        "dormer-worker",
+        &["pods DELETE", "pods/exec CREATE", "services DELETE"],
+        "of canaries, in a namespace of their own; pods also by `forcedDrains`",
+    ),
+    (
+        "dormer-worker",
+        &["pods/eviction CREATE"],
+        "admission sees no pod",
+    ),
 ];
 
 /// Operation by which admission knows a verb; `None`: it writes nothing.
@@ -975,13 +992,15 @@ fn every_right_to_write_is_narrowed_by_a_policy_or_listed() {
                     })
             });
             if !is_narrowed {
-                open.insert((account.to_owned(), resource.to_owned()));
+                open.insert(format!("{account}: {resource} {operation}"));
             }
         }
     }
-    let listed =
-        NOT_NARROWED.map(|(account, resource, _)| (account.to_owned(), resource.to_owned()));
-    assert_eq!(open, BTreeSet::from(listed));
+    let mut listed = BTreeSet::new();
+    for (account, rights, _) in NOT_NARROWED {
+        listed.extend(rights.iter().map(|right| format!("{account}: {right}")));
+    }
+    assert_eq!(open, listed);
 }
 
 /// In v1alpha1 of the pool the spec has no schema. `approval: null` passes there, and the API server reads it as the default of
