@@ -5,8 +5,8 @@ use super::{
     accounts::{apply, canaries, guard, home, ours, unguarded},
     ask::{Ask, CLIENT, Kubelet},
     cluster::{
-        CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor,
-        plane, run,
+        CSR, Kind, MACHINE, NODE, PATIENCE, POD, Site, WINDOWS_MACHINE, WINDOWS_POOL, World,
+        executor, plane, run,
     },
     watching::settings,
 };
@@ -443,6 +443,38 @@ fn attacks(site: &Site) -> Vec<Attack> {
         add("dormer-worker", SERVICE, &canaries, name, write, refused);
     }
 
+    let privileged = json!({"securityContext": {"privileged": true}});
+    for (name, more, container, refused) in [
+        (
+            "on-its-network",
+            json!({"hostNetwork": true}),
+            json!({}),
+            "uses neither files",
+        ),
+        (
+            "with-its-files",
+            json!({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}),
+            json!({}),
+            "uses neither files",
+        ),
+        (
+            "with-its-rights",
+            json!({}),
+            privileged,
+            "has no rights on its node",
+        ),
+        (
+            "with-an-account",
+            json!({"automountServiceAccountToken": true}),
+            json!({}),
+            "has no account",
+        ),
+    ] {
+        let canaries = canaries(site);
+        let write = Create(pod(&canaries, name, &more, container));
+        add("dormer-worker", POD, &canaries, name, write, refused);
+    }
+
     let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc",
         "metadata": {"name": format!("{site_name}-sandbox")}});
     add(
@@ -480,6 +512,18 @@ fn attacks(site: &Site) -> Vec<Attack> {
 fn service(namespace: &str, name: &str, mut spec: Value) -> Value {
     spec["ports"] = json!([{"port": 8_080}]);
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": spec})
+}
+
+/// A pod without an account, and with this in its spec and in that of its one container.
+fn pod(namespace: &str, name: &str, more: &Value, mut container: Value) -> Value {
+    container["name"] = json!("c");
+    container["image"] = json!("i");
+    let mut spec = json!({"automountServiceAccountToken": false, "containers": [container]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
         "spec": spec})
 }
 
