@@ -123,8 +123,8 @@ fn obstacle(node: &WindowsNode) -> Option<(&'static str, String)> {
     };
     if node.dormer.is_some() || node.version.is_none() {
         let cure = format!(
-            "while WMCO runs: kubectl -n {MACHINE_API} delete machine {machine}; its MachineSet makes another one, which WMCO \
-             configures"
+            "while WMCO runs: kubectl -n {MACHINE_API} delete machine.machine.openshift.io {machine}; its MachineSet makes \
+             another one, which WMCO configures"
         );
         return Some((
             "dormer has configured its host, so WMCO's layout is gone",
@@ -133,7 +133,7 @@ fn obstacle(node: &WindowsNode) -> Option<(&'static str, String)> {
     }
     if !node.ignored {
         let cure = format!(
-            "let dormer let it go first: kubectl -n {MACHINE_API} label machine {machine} {}=true",
+            "let dormer let it go first: kubectl -n {MACHINE_API} label machine.machine.openshift.io {machine} {}=true",
             keys::IGNORE
         );
         return Some(("dormer still owns it", cure));
@@ -263,11 +263,14 @@ mod tests {
             assert!(text.contains(part), "{text}");
             assert!(chosen(&survey, &["win-b".into()]).is_ok());
         };
-        refused(|it| it.ignored = false, "dormer still owns it");
+        refused(
+            |it| it.ignored = false,
+            "label machine.machine.openshift.io m-win-a",
+        );
         refused(|it| it.fenced = true, "fence on it is open");
         refused(
             |it| it.dormer = Some("11.1.0-x".into()),
-            "delete machine m-win-a",
+            "delete machine.machine.openshift.io m-win-a",
         );
         refused(|it| it.version = None, "layout is gone");
         refused(|it| it.machine = None, "a BYOH host");

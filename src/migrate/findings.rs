@@ -194,7 +194,8 @@ const TABLE: &[CheckRow] = &[
                 })
             })
         },
-        todo: "let WMCO finish the change of the key: kubectl -n openshift-machine-api get machines -w",
+        todo: "let WMCO finish the change of the key: kubectl -n openshift-machine-api get \
+               machines.machine.openshift.io -w",
     },
     CheckRow {
         code: "NodeWithoutMachine",

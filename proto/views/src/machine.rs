@@ -314,12 +314,14 @@ impl Machine {
         more.then_some(self.phase_text.as_str())
     }
 
-    /// What kubectl calls its object. `machine` alone may be that of another API.
+    /// What kubectl calls its object. With Cluster API beside it, `machine` alone is never OpenShift's: kubectl takes the
+    /// API group that is first in the alphabet. A server of an earlier build does not name the API.
     pub fn resource(&self) -> &'static str {
         match self.kind.as_ref().and_then(OpenEnum::known) {
-            Some(MachineKind::OpenShift) | None => "machine",
+            Some(MachineKind::OpenShift) => "machine.machine.openshift.io",
             Some(MachineKind::ClusterApi) => "machine.cluster.x-k8s.io",
             Some(MachineKind::WindowsHost) => "windowshost",
+            None => "machine",
         }
     }
 

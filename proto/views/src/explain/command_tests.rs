@@ -6,7 +6,7 @@ use super::{
     steps,
     tests::{failed_while, halted_by, machine_in, waiting},
 };
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineKind};
 use dormer_proto::phase::{Listed, MachinePhase};
 use serde_json::json;
 
@@ -124,6 +124,24 @@ fn each_command_of_kubectl_can_be_executed_as_it_is() {
         "kubectl -n x edit pdb cart",
     ] {
         assert!(fault(&split(wrong)).is_some(), "{wrong}");
+    }
+}
+
+/// `machine` alone means the API group that is first in the alphabet: Cluster API's, where a cluster has both.
+#[test]
+fn a_command_about_a_machine_names_the_api_of_its_object() {
+    for (kind, resource) in [
+        (MachineKind::OpenShift, "machine.machine.openshift.io"),
+        (MachineKind::ClusterApi, "machine.cluster.x-k8s.io"),
+    ] {
+        let machine = Machine {
+            kind: Some(kind.into()),
+            namespace: "api".into(),
+            ..machine_in(MachinePhase::AddressWait)
+        };
+        let line = steps(&machine, None)[0].line();
+        let describe = format!("kubectl -n api describe {resource} m");
+        assert_eq!(line.as_deref(), Some(describe.as_str()));
     }
 }
 

@@ -162,7 +162,8 @@ async fn kubectl(world: &World, words: &[&str]) -> Result<(), String> {
                 || it.short.contains(&word)
                 || word == format!("{kind}.{}", it.group)
         };
-        let found = kinds::ALL.iter().find(called);
+        // As with kubectl, a name without a group is that of the first group in the alphabet.
+        let found = kinds::ALL.iter().filter(called).min_by_key(|it| it.group);
         found.ok_or_else(|| format!("no kind {word}"))
     };
     match rest.as_slice() {
