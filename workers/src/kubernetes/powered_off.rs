@@ -9,7 +9,7 @@ pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// taint away when the node is Ready (kubernetes/cloud-provider, `controllers/nodelifecycle`, `MonitorNodes`). What ran on a
 /// stopped instance has ended, and a kubelet that starts again gets its pods from the API server alone, to which it is no
 /// longer silent then.
-const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+pub(super) const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// Clouds, by the beginning of a Node's provider id, whose controller managers set [`SHUT_DOWN`] for a stopped instance
 /// alone. Azure's also sets it while an instance is still being deallocated, and vSphere's for a suspended one, which goes on

@@ -9,6 +9,7 @@ use super::{
     guard::LiveNode,
     keys,
     kubelet::{self, ServingCertificate},
+    powered_off::{OUT_OF_SERVICE, SHUT_DOWN},
     template::Template,
 };
 use crate::source;
@@ -31,13 +32,15 @@ const PODS_MAX: u32 = 500;
 const LOG_BYTES: i64 = 1_024;
 /// Label of the Windows build, which the kubelet sets (kubernetes v1.33, `pkg/kubelet/kubelet_node_status_windows.go`).
 const BUILD: &str = "node.kubernetes.io/windows-build";
-/// Taints that keep every new pod away until a controller takes them off (kubernetes v1.33,
+/// Taints that keep every new pod away until a controller takes them off, or a person [`OUT_OF_SERVICE`] (kubernetes v1.33,
 /// `staging/src/k8s.io/cloud-provider/api/well_known_taints.go` and `staging/src/k8s.io/api/core/v1/well_known_taints.go`).
-const STARTUP_TAINTS: [&str; 4] = [
+const STARTUP_TAINTS: [&str; 6] = [
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
+    OUT_OF_SERVICE,
+    SHUT_DOWN,
 ];
 
 /// Objects read about a node.

@@ -327,7 +327,7 @@ const CURES: &[(&[&str], Cure)] = &[
         cured(
             MendNode,
             "Find out which controller should remove or set the taint. The cloud controller manager removes \
-             node.cloudprovider.kubernetes.io/uninitialized",
+             node.cloudprovider.kubernetes.io/uninitialized. Nothing but a person removes node.kubernetes.io/out-of-service",
         ),
     ),
     (

@@ -134,7 +134,8 @@ pub(super) fn evicting(machine: &Machine) -> Option<Vec<Step>> {
     }
     if blocker.until_off {
         let taint = ["kubectl", "taint", "nodes", node(machine), OUT_OF_SERVICE];
-        let say = "Tell Kubernetes that the host is off, once that is certain";
+        let say = "Tell Kubernetes that the host is off, once that is certain (remove the taint when the host runs again: \
+                   nothing else does)";
         steps.push(Step::command(say, &taint));
     } else {
         steps.push(let_go(machine, blocker));
