@@ -21,17 +21,21 @@ pub(super) const DESCRIBE_REQUESTS: [&str; 3] = ["kubectl", "describe", "csr"];
 pub(super) fn address(machine: &Machine) -> Vec<Step> {
     let resource = machine.resource();
     let see = |say: &str| kubectl(machine, say, &["describe", resource, &machine.name]);
-    let kinds = machine.machine_conditions.iter().map(|it| it.kind.as_str());
-    if machine.machine_error.is_some() || problem::creation_refused(kinds) {
+    let mut conditions = machine.machine_conditions.iter();
+    let refused = conditions.find(|it| problem::creation_refused(it));
+    if machine.machine_error.is_some() || refused.is_some() {
         let say = format!(
             "Make room in the cloud (a quota, a subnet's addresses), or correct what {} asks for; the machine API's \
              controllers keep trying",
             owner(machine)
         );
-        return vec![
-            Step::outside(Outside::MakeRoom, say),
-            deleted(machine).instead(),
-        ];
+        let mirrored = refused.filter(|it| it.kind == problem::INFRASTRUCTURE_READY);
+        let object = mirrored.map(|_| {
+            see("See the name of its infrastructure object, whose conditions and Events have the cloud's answer")
+        });
+        let room = Step::outside(Outside::MakeRoom, say);
+        let steps = object.into_iter().chain([room, deleted(machine).instead()]);
+        return steps.collect();
     }
     if machine
         .kind

@@ -123,11 +123,16 @@ fn newest_failure(machine: &Machine) -> Option<&TaskFailure> {
     machine.tasks.iter().find_map(Task::newest_failure)
 }
 
+/// Condition of Cluster API's Machine with the reason of its provider's object. Its message may only count that object's
+/// conditions: `0 of 2 completed` (docs/field-notes.md, Machines of OpenShift).
+pub(super) const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
+
 /// Whether the provider reports that it cannot create the instance.
-pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
-    kinds
-        .into_iter()
-        .any(|kind| kind.starts_with("MachineCreat"))
+pub fn creation_refused(condition: &Condition) -> bool {
+    let reason = condition.reason.as_str();
+    let failed = reason.ends_with("ProvisionFailed") || reason == "InstanceCreateFailed";
+    let mirrored = condition.kind == INFRASTRUCTURE_READY;
+    condition.kind.starts_with("MachineCreat") || (mirrored && failed)
 }
 
 /// Key of machines whose failed step is tried again.
@@ -558,7 +563,7 @@ fn the_clouds(machine: &Machine) -> Option<(String, String)> {
     let refused = machine
         .machine_conditions
         .iter()
-        .find(|it| creation_refused([it.kind.as_str()]));
+        .find(|it| creation_refused(it));
     if let Some(Condition {
         reason,
         message,
@@ -568,7 +573,11 @@ fn the_clouds(machine: &Machine) -> Option<(String, String)> {
         && !machine.served
     {
         let code = if reason.is_empty() { kind } else { reason };
-        let text = if message.is_empty() { code } else { message };
+        let text = match message.as_str() {
+            "" => code.clone(),
+            counts if kind == INFRASTRUCTURE_READY => format!("{code}: {counts}"),
+            whole => whole.to_owned(),
+        };
         return Some((code.clone(), format!("the cloud cannot create it: {text}")));
     }
     if machine.given_up() {
@@ -584,12 +593,11 @@ fn the_clouds(machine: &Machine) -> Option<(String, String)> {
 /// such thing.
 pub fn refused_by_cloud(machine: &Machine) -> Option<&str> {
     let conditions = machine.machine_conditions.iter();
-    let refusal = conditions
-        .filter(|it| creation_refused([it.kind.as_str()]))
-        .map(|it| match it.message.as_str() {
-            "" => it.reason.as_str(),
-            message => message,
-        });
+    let refused = conditions.filter(|it| creation_refused(it));
+    let refusal = refused.map(|it| match it.message.as_str() {
+        message if !message.is_empty() && it.kind != INFRASTRUCTURE_READY => message,
+        _ => it.reason.as_str(),
+    });
     let error = machine.machine_error.as_deref();
     let text = refusal.chain(error).find(|it| !it.is_empty());
     let text = text.filter(|_| !machine.served)?;

@@ -395,6 +395,37 @@ fn a_refusal_of_the_cloud_is_stuck_at_once() {
     );
 }
 
+/// Its Machine has no condition about the creation, but mirrors the reason of the provider's object.
+#[test]
+fn a_refusal_by_a_provider_of_cluster_api_is_stuck_at_once() {
+    let mirrored = |why: &str| Machine {
+        machine_conditions: vec![Condition {
+            kind: "InfrastructureReady".into(),
+            status: "False".into(),
+            reason: why.into(),
+            message: "0 of 2 completed".into(),
+        }],
+        ..after(machine_in(MachinePhase::AddressWait), 0)
+    };
+    for reason in [
+        "InstanceProvisionFailed",
+        "VMProvisionFailed",
+        "InstanceCreateFailed",
+    ] {
+        let refused = mirrored(reason);
+        let found = problem(&refused).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Stuck, "{reason}");
+        assert!(found.cause.contains(reason), "{found:?}");
+        assert_eq!(refused_by_cloud(&refused), Some(reason));
+        let explained = crate::explain::explanation(&refused, None, None);
+        let outside = explained.steps.iter().find_map(|it| it.outside.as_ref());
+        assert_eq!(outside.map(|it| it.id()), Some("make-room"), "{reason}");
+    }
+    for early in ["InstanceProvisionStarted", "WaitingForInfrastructure"] {
+        assert_eq!(urgency(&mirrored(early)), None, "{early}");
+    }
+}
+
 #[test]
 fn a_drain_is_stuck_only_when_something_holds_it_up() {
     let held = |blockers, minutes| {
