@@ -489,7 +489,7 @@ fn command_elsewhere(command: &str) -> Option<&'static str> {
              checks a cluster before"
         }
         "upgrade" | "update" => {
-            "an upgrade starts when the pool's spec.payload names another installed payload: kubectl edit \
+            "an upgrade starts when the pool's spec.payload names another installed payload: kubectl -n dormer edit \
              windowspool windows\ndormer plan shows what would change, dormer get rollouts how far it is"
         }
         "list" | "ls" | "show" => {
@@ -534,6 +534,9 @@ fn command_elsewhere(command: &str) -> Option<&'static str> {
             "dormer retry MACHINE continues a step that failed, dormer recreate MACHINE replaces the machine"
         }
         "log" => "dormer logs MACHINE shows what ran on its host",
+        "explain" | "diagnose" | "debug" => {
+            "dormer why MACHINE explains a machine's state; the fields of a pool: kubectl explain windowspool.spec"
+        }
         "edit" | "scale" | "patch" | "create" => {
             "pools and MachineSets are objects of the cluster, which kubectl changes; dormer plan shows what a payload or a \
              profile would change"
@@ -742,6 +745,11 @@ mod tests {
             // And not 'reset', which is near as well, and disturbs.
             ("dormer set x", "'get'"),
             ("dormer restart m", "dormer retry MACHINE"),
+            ("dormer explain m", "dormer why MACHINE"),
+            (
+                "dormer upgrade",
+                "kubectl -n dormer edit windowspool windows",
+            ),
         ] {
             let text = said(line).expect("a mistake");
             assert!(text.contains(meant), "{line}: {text}");
