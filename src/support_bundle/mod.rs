@@ -9,7 +9,11 @@ use dormer_client::{
 };
 use dormer_lint::counted;
 use dormer_proto::id::Timestamp;
-use dormer_views::moment::time;
+use dormer_views::{
+    machine::Machine,
+    moment::time,
+    problem::{Urgency, problem},
+};
 use flate2::{Compression, write::GzEncoder};
 use redact::redacted;
 use serde_json::{Value, json};
@@ -24,7 +28,7 @@ use std::{
 const MACHINES_MAX: usize = 20;
 /// Most records of a history, the latest ones.
 const RECORDS_MAX: u64 = 300;
-/// States of machines that need no help.
+/// States of machines that need no help, unless something else is wrong with them.
 const FINE: [&str; 2] = ["Joined", "Gone"];
 
 /// What a bundle holds: the file, and what is in it. `docs/support-bundle.md` has the same table.
@@ -61,7 +65,7 @@ pub(crate) const CONTENTS: &[(&str, &str)] = &[
     ),
     (
         "histories/machine-NAME.json",
-        "the same of up to 20 machines that do not serve",
+        "the same of up to 20 machines that need attention or do not serve",
     ),
     (
         "commands/machine-NAME.json",
@@ -129,8 +133,8 @@ impl Options {
         let left_out = match bundle.left_out {
             0 => String::new(),
             count => format!(
-                "\nThe bundle has the histories of {MACHINES_MAX} machines that do not serve, and not of {count} more: dormer \
-                 history MACHINE -o json prints one"
+                "\nThe bundle has the histories of {MACHINES_MAX} machines that need attention or do not serve, and not of \
+                 {count} more: dormer history MACHINE -o json prints one"
             ),
         };
         Ok(format!(
@@ -152,6 +156,20 @@ async fn server_build(server: &Server, of: &Value) -> Result<Value, Failure> {
         Err(silent @ (Failure::Unreachable { .. } | Failure::NoCluster(_))) => Err(silent),
         Err(_) => Ok(Value::Null),
     }
+}
+
+/// How soon a helper asks for a machine's history: first what is stuck, then what else needs attention, then what does not
+/// serve. `None`: it serves, and nothing is wrong with it.
+fn order_of_need(machine: &Value) -> Option<u8> {
+    let state = machine["state"].as_str().unwrap_or_default();
+    let shown = serde_json::from_value::<Machine>(machine.clone()).ok();
+    let found = shown.and_then(|it| problem(&it));
+    let order = match found.map(|it| it.urgency) {
+        Some(Urgency::Stuck) => 0,
+        Some(Urgency::Person | Urgency::Slow) => 1,
+        Some(Urgency::OnPurpose) | None => 2,
+    };
+    (order < 2 || !FINE.contains(&state)).then_some(order)
 }
 
 /// Path of a run in the API.
@@ -222,7 +240,7 @@ struct Bundle {
     files: Vec<(String, Value)>,
     /// What could not be read, with the reason.
     unread: Vec<String>,
-    /// How many machines that do not serve are without their history.
+    /// How many machines that need attention or do not serve are without their history.
     left_out: usize,
 }
 
@@ -250,8 +268,9 @@ impl Bundle {
             None => Value::Null,
         };
         let all = items("machines.json").into_iter();
-        let unserved = all.filter(|it| !FINE.contains(&text(it, "state").as_str()));
-        let mut machines: Vec<Value> = unserved.collect();
+        let needed = all.filter_map(|it| Some((order_of_need(&it)?, it)));
+        let mut machines: Vec<(u8, Value)> = needed.collect();
+        machines.sort_by_key(|(order, _)| *order);
         bundle.files.insert(0, ("version.json".into(), version));
         bundle.left_out = machines.len().saturating_sub(MACHINES_MAX);
         machines.truncate(MACHINES_MAX);
@@ -259,7 +278,7 @@ impl Bundle {
             let file = format!("rollout-{}", text(&rollout, "pool"));
             bundle.history(server, &file, &rollout).await?;
         }
-        for machine in machines {
+        for (_, machine) in machines {
             let file = format!("machine-{}", text(&machine, "name"));
             bundle.history(server, &file, &machine).await?;
             let path = format!("/machines/{}/commands", segment(&text(&machine, "uid")));
@@ -553,8 +572,8 @@ mod tests {
             let line = ["x", "--server", &url, "--to", to.to_str().expect("a path")];
             let Line { options } = Line::try_parse_from(line).expect("options");
             let text = options.run().await.expect("a bundle");
-            let said = "The bundle has the histories of 20 machines that do not serve, and not of 1 more: dormer history \
-                        MACHINE -o json prints one";
+            let said = "The bundle has the histories of 20 machines that need attention or do not serve, and not of 1 more: \
+                        dormer history MACHINE -o json prints one";
             assert_eq!(text.contains(said), lacks, "{text}");
             let files = entries(&std::fs::read(&to).expect("the bundle"));
             let histories = files
@@ -571,6 +590,26 @@ mod tests {
                 json!({"version": "9.9.9", "workflows": 17})
             );
         }
+    }
+
+    #[test]
+    fn a_machine_that_serves_and_is_stuck_is_the_first_one_that_a_helper_needs() {
+        let machine = |state: &str, phase: &str| {
+            json!({"name": "m", "namespace": "", "uid": "u", "state": state, "phase": phase, "phaseText": phase,
+                "differs": [], "pool": "windows", "deleting": false, "machineConditions": [], "served": false,
+                "tasks": [], "run": "machine/u", "seq": 9, "enteredSeq": 7, "began": "2026-11-21T06:00:00.000Z",
+                "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 9})
+        };
+        let serving = machine("Joined", "serving");
+        assert_eq!(order_of_need(&serving), None);
+        assert_eq!(order_of_need(&machine("Provisioned", "probing")), Some(2));
+        let mut quarantined = serving;
+        quarantined["quarantine"] = json!({"code": "RecordRefused", "why": "it is too large",
+            "since": "2026-11-21T07:00:00.000Z", "builds": []});
+        assert_eq!(order_of_need(&quarantined), Some(0));
+        // A server of another build may send what this one cannot read.
+        assert_eq!(order_of_need(&json!({"state": "Failed"})), Some(2));
+        assert_eq!(order_of_need(&json!({"state": "Gone"})), None);
     }
 
     #[test]

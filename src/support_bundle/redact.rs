@@ -243,7 +243,9 @@ fn piece_without(piece: &str) -> String {
         }
     }
     let mut bare = piece.split(|c: char| "\"'=".contains(c));
-    let formed = |bare: &str| FORMS.iter().any(|form| bare.starts_with(form)) || is_key(bare);
+    let formed = |bare: &str| {
+        FORMS.iter().any(|form| bare.starts_with(form)) || is_key(bare) || is_seed(bare)
+    };
     match bare.any(formed) {
         true => SECRET.to_owned(),
         false => piece.to_owned(),
@@ -252,6 +254,16 @@ fn piece_without(piece: &str) -> String {
 
 /// Fewest bytes of a key in base64: 240 bits.
 const KEY_LEAST: usize = 40;
+
+/// Length of a seed of NATS, such as `SU…`: a private key in base32 (nats-io/nkeys, `strkey.go`).
+const SEED_LENGTH: usize = 58;
+
+/// Whether a word is a seed of NATS. Public keys begin with another letter, and are shorter.
+fn is_seed(word: &str) -> bool {
+    word.len() == SEED_LENGTH
+        && word.starts_with('S')
+        && word.chars().all(|c| matches!(c, 'A'..='Z' | '2'..='7'))
+}
 
 /// Whether a word is a key in base64. Digests in hexadecimal stay, and so do fingerprints: they are no secrets.
 fn is_key(word: &str) -> bool {
@@ -307,6 +319,10 @@ mod tests {
         ] {
             assert_eq!(text(said), shown);
         }
+        let seed = format!("SU{}", "A2".repeat(28));
+        assert_eq!(text(&format!("as {seed} says")), "as [secret] says");
+        let public = format!("U{}", "A".repeat(55));
+        assert_eq!(text(&public), public);
         assert_eq!(text("password: x y"), "password: [secret] y");
         assert_eq!(text("a token=x, b"), "a token=[secret], b");
     }
