@@ -9,7 +9,11 @@ use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
 use dormer_profile::suggestion::near;
 use dormer_views::actions::{ACTIONS, Action};
-use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal, Write as _},
+    process::ExitCode,
+};
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
@@ -218,7 +222,13 @@ pub(crate) fn arguments() -> Cli {
         // Lines in a file or a pipe are searched, not read: none is broken.
         whole = whole.term_width(0);
     }
-    let line = connection_last(std::env::args_os().collect());
+    let line = match shell::asked_by_kubectl(std::env::args_os().collect(), &whole) {
+        Ok(line) => connection_last(line),
+        Err(candidates) => {
+            let written = writeln!(std::io::stdout(), "{candidates}");
+            std::process::exit(i32::from(written.is_err()));
+        }
+    };
     let spoken: Vec<String> = line
         .iter()
         .map(|it| it.to_string_lossy().into_owned())

@@ -8,9 +8,14 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use dormer_client::{
     COMPLETE,
-    plugin::{PLUGIN, names_plugin},
+    plugin::{PLUGIN, names_completions, names_plugin},
 };
-use std::{ffi::OsStr, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write,
+    path::PathBuf,
+    process::ExitCode,
+};
 
 /// How the completions are loaded.
 pub(crate) const LOADED_BY: &str =
@@ -19,7 +24,8 @@ pub(crate) const LOADED_BY: &str =
   zsh         source <(dormer completions zsh)                           ~/.zshrc, after compinit
   fish        dormer completions fish | source                           ~/.config/fish/config.fish
   powershell  dormer completions powershell | Out-String | Invoke-Expression   $PROFILE
-  elvish      eval (dormer completions elvish | slurp)                   ~/.config/elvish/rc.elv";
+  elvish      eval (dormer completions elvish | slurp)                   ~/.config/elvish/rc.elv
+For kubectl dormer (kubectl 1.26 and later): ln -s kubectl-dormer kubectl_complete-dormer, in the folder of kubectl-dormer";
 
 /// Flags that say how dormer is reached. Each command has them, and kubectl's users write them before it.
 pub(crate) const CONNECTION: [&str; 10] = [
@@ -178,6 +184,30 @@ complete -F _dormer_with_names -o bashdefault -o default dormer
         }
         _ => text.to_owned(),
     }
+}
+
+/// The `line` of this process. kubectl asks for completions by a program's name, with the words behind `kubectl dormer` up to
+/// the cursor, and takes each line of the output as a candidate.
+///
+/// # Errors
+/// The cursor is at the first word: the names of the commands, one on a line.
+pub(crate) fn asked_by_kubectl(
+    line: Vec<OsString>,
+    whole: &Command,
+) -> Result<Vec<OsString>, String> {
+    let Some((called, words)) = line.split_first() else {
+        return Ok(line);
+    };
+    if !names_completions(called) {
+        return Ok(line);
+    }
+    if words.len() < 2 {
+        let shown = whole.get_subcommands().filter(|it| !it.is_hide_set());
+        let names: Vec<&str> = shown.map(Command::get_name).collect();
+        return Err(names.join("\n"));
+    }
+    let ask = [PLUGIN, COMPLETE, "--"].map(OsString::from);
+    Ok([&ask[..], words].concat())
 }
 
 /// Arguments of `dormer man`.

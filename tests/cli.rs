@@ -274,6 +274,25 @@ fn as_a_plugin_it_speaks_of_kubectl() {
     );
 }
 
+/// kubectl asks a program of this name, with the words behind `kubectl dormer` up to the cursor.
+#[test]
+#[cfg(unix)]
+fn kubectl_gets_completions_of_the_plugin() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("kubectl_complete-dormer");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dormer"), &program).unwrap();
+    let offered = |words: &[&str]| {
+        let output = Command::new(&program).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let commands = offered(&["wh"]);
+    assert!(commands.lines().any(|it| it == "why"), "{commands}");
+    assert!(!commands.contains("__complete"), "{commands}");
+    let states = offered(&["get", "machines", "--state", "Fa"]);
+    assert_eq!(states.trim(), "Failed");
+}
+
 #[test]
 fn a_closed_pipe_ends_a_command_silently() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
