@@ -302,7 +302,7 @@ async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
         StoreLocation::Nats(servers) => {
             let options = nats::store_options(config, servers);
             NatsStore::restore(&options, &mut dump).await?.close().await;
-            println!("restored the dump into {servers}");
+            println!("restored the dump into {}", config.store);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,7 +9,7 @@ pub use settings::{Authentication, NatsSettings, Role, Settings};
 
 use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
-use dormer_nats::{history_keys::HistoryKeys, signing::Keys};
+use dormer_nats::{history_keys::HistoryKeys, signing::Keys, without_logins};
 use dormer_proto::pool::DEFAULT_POOL;
 use dormer_views::secret::Secret;
 use dormer_workers::{
@@ -20,6 +20,7 @@ use dormer_workers::{
 use settings::{JoinSettings, LISTEN};
 use std::{
     collections::BTreeSet,
+    fmt,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -47,6 +48,15 @@ pub enum StoreLocation {
     Folder(PathBuf),
     /// NATS servers, by URL.
     Nats(String),
+}
+
+impl fmt::Display for StoreLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(f, "{}", folder.display()),
+            Self::Nats(servers) => f.write_str(&without_logins(servers)),
+        }
+    }
 }
 
 /// Location of the SSH private key for Windows hosts.
@@ -826,6 +836,19 @@ mod tests {
             unknown.contains("slotz") && unknown.contains("line 1"),
             "{unknown}"
         );
+    }
+
+    #[test]
+    fn a_login_in_the_stores_address_is_in_no_log_and_not_printed() {
+        let url = "nats://a:s3cret@127.0.0.1:4222,b:t0ken@127.0.0.2";
+        let shown = "nats://***@127.0.0.1:4222,***@127.0.0.2";
+        assert_eq!(StoreLocation::Nats(url.into()).to_string(), shown);
+        let printed = settings(&format!("store = '{url}'")).print();
+        let printed = printed.expect("a file");
+        assert!(printed.contains(shown), "{printed}");
+        assert!(!printed.contains("s3cret") && !printed.contains("t0ken"));
+        let folder = StoreLocation::Folder("dormer-store".into());
+        assert_eq!(folder.to_string(), "dormer-store");
     }
 
     #[test]

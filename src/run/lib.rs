@@ -237,7 +237,8 @@ async fn start(config: &Config, survey: Option<ClusterSurvey>) -> anyhow::Result
             running.at_end(async move { gone.forget_link() });
         }
     }
-    tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
+    let names: Vec<&str> = config.roles.iter().map(|role| role.as_str()).collect();
+    tracing::info!(%address, roles = %names.join(","), store = %config.store, "dormer runs");
     Ok(running)
 }
 

@@ -82,6 +82,21 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(fits)
 }
 
+/// The servers for logs and people: `***` stands for a login in an address.
+#[must_use]
+pub fn without_logins(servers: &str) -> String {
+    let shown = servers
+        .split(',')
+        .map(|server| match server.rsplit_once('@') {
+            Some((login, place)) => {
+                let scheme = login.find("://").map_or("", |at| &login[..at + 3]);
+                format!("{scheme}***@{place}")
+            }
+            None => server.to_owned(),
+        });
+    shown.collect::<Vec<_>>().join(",")
+}
+
 /// Connects to one of `servers`, which commas separate.
 ///
 /// # Errors
@@ -93,7 +108,7 @@ pub async fn connect(
     tls: &Tls,
 ) -> Result<Client, ConnectError> {
     let failed = |why: String, lasting: bool| ConnectError {
-        servers: servers.to_owned(),
+        servers: without_logins(servers),
         why,
         lasting,
     };

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use dormer_nats::without_logins;
 use dormer_views::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -615,7 +616,11 @@ impl Settings {
     /// # Errors
     /// A path that is not text.
     pub fn print(&self) -> anyhow::Result<String> {
-        Ok(toml::to_string(self)?)
+        let shown = Self {
+            store: self.store.as_deref().map(without_logins),
+            ..self.clone()
+        };
+        Ok(toml::to_string(&shown)?)
     }
 }
 
