@@ -5,6 +5,7 @@ use dormer_profile::payload::PAYLOAD_FILE_BYTES_MAX;
 use flate2::read::GzDecoder;
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -20,6 +21,17 @@ pub(super) enum PayloadLocation {
     File(PathBuf),
     /// A file in an archive, by its place in it.
     Member(PathBuf, PathBuf),
+}
+
+impl fmt::Display for PayloadLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Member(archive, member) => {
+                write!(f, "{} in {}", member.display(), archive.display())
+            }
+        }
+    }
 }
 
 impl PayloadLocation {
@@ -87,8 +99,9 @@ pub(super) fn collect(
                 continue;
             }
             if let Some(before) = found.insert(name.clone(), one) {
-                let why = format!("{}: {name} is there twice: {before:?}", path.display());
-                return Err(Failure::refused(why, ""));
+                let now = &found[&name];
+                let why = format!("{flag}: {name} is there twice: {before}, and {now}");
+                return Err(Failure::refused(why, "name only one of them"));
             }
         }
     }
@@ -122,4 +135,26 @@ fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, PayloadL
         }
     }
     Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_there_twice_is_named_with_both_paths() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = ["a", "b"].map(|name| folder.path().join(name));
+        for place in &places {
+            std::fs::create_dir(place).expect("a folder");
+            std::fs::write(place.join("kubelet.exe"), "x").expect("a file");
+        }
+        let refused = collect("--files", &places, None).expect_err("twice");
+        let text = refused.to_string();
+        for place in &places {
+            let path = place.join("kubelet.exe").display().to_string();
+            assert!(text.contains(&path), "{path}: {text}");
+        }
+        assert!(!text.contains("File("), "{text}");
+    }
 }
