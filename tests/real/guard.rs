@@ -444,6 +444,8 @@ fn attacks(site: &Site) -> Vec<Attack> {
     }
 
     let privileged = json!({"securityContext": {"privileged": true}});
+    let token = json!({"volumes": [{"name": "token",
+        "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]});
     for (name, more, container, refused) in [
         (
             "on-its-network",
@@ -458,9 +460,40 @@ fn attacks(site: &Site) -> Vec<Attack> {
             "uses neither files",
         ),
         (
+            "with-a-disk-of-a-driver",
+            json!({"volumes": [{"name": "disk", "csi": {"driver": "files.example"}}]}),
+            json!({}),
+            "uses neither files",
+        ),
+        ("with-a-token", token, json!({}), "uses neither files"),
+        (
+            "with-its-port",
+            json!({}),
+            json!({"ports": [{"containerPort": 8_080, "hostPort": 8_080}]}),
+            "uses neither files",
+        ),
+        (
             "with-its-rights",
             json!({}),
             privileged,
+            "has no rights on its node",
+        ),
+        (
+            "with-a-capability",
+            json!({}),
+            json!({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+            "has no rights on its node",
+        ),
+        (
+            "with-a-domain-account",
+            json!({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "admins"}}}),
+            json!({}),
+            "has no rights on its node",
+        ),
+        (
+            "with-a-free-context",
+            json!({}),
+            json!({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
             "has no rights on its node",
         ),
         (
@@ -709,8 +742,21 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
         let done = attack.try_by(by, false).await;
         assert!(refused(&done), "{}: {done:?}", attack.what());
     }
-    // What the worker makes for a canary is no bypass.
+    // What the worker makes for a canary is no bypass, also if another program adds a volume to each pod.
     let canaries = canaries(&held);
+    let volume = json!({"volumes": [{"name": "sockets", "emptyDir": {}}]});
+    let dropping = json!({"securityContext": {"allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}});
+    let peer = Attack {
+        account: "dormer-worker",
+        kind: POD,
+        write: Create(pod(&canaries, "peer-of-canary-node-1", &volume, dropping)),
+        namespace: canaries.clone(),
+        name: "peer-of-canary-node-1".into(),
+        refused: "",
+    };
+    let made = peer.try_by(client_of(&clients, peer.account), false);
+    made.await.expect("the peer of a canary");
     let spec = json!({"type": "NodePort", "selector": {"dormer.io/canary-of": "node-1"}});
     let canary = Attack {
         account: "dormer-worker",
