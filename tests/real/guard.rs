@@ -2,17 +2,17 @@
 //! `deploy/guard.yaml`, and the API server refuses it with them.
 
 use super::{
-    accounts::{apply, canaries, guard, home, ours, unguarded},
+    accounts::{apply, canaries, guard, home, ours, plain, unguarded},
     ask::{Ask, CLIENT, Kubelet},
     cluster::{
         CSR, Kind, MACHINE, NODE, PATIENCE, POD, Site, WINDOWS_MACHINE, WINDOWS_POOL, World,
-        executor, plane, run,
+        executor, plain_plane_with_cluster_api, plane, run,
     },
     watching::settings,
 };
 use dormer_profile::yaml;
 use dormer_proto::machine::{MachineRef, Outcome, Task};
-use dormer_testkit::{await_condition, await_some};
+use dormer_testkit::{Helm, await_condition, await_some, started};
 use dormer_workers::kubernetes::account_token;
 use kube::{
     Client,
@@ -26,6 +26,8 @@ const LEASE: Kind = ("coordination.k8s.io", "v1", "Lease");
 const CLASS: Kind = ("node.k8s.io", "v1", "RuntimeClass");
 const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
 const SERVICE: Kind = ("", "v1", "Service");
+const CLUSTER_MACHINE: Kind = ("cluster.x-k8s.io", "v1beta2", "Machine");
+const HOST: Kind = ("dormer.io", "v1beta1", "WindowsHost");
 
 /// A write by one of dormer's accounts.
 enum Write {
@@ -808,6 +810,83 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
     for site in [&open, &held] {
         Kubelet::new(site).forget_all().await;
     }
+}
+
+/// Cluster API adds the defaults of its release to a Machine of an earlier one, whoever writes it. By two annotations of a
+/// WindowsHost the watcher deletes it, or gives it up.
+#[tokio::test]
+async fn a_worker_writes_beside_cluster_apis_defaults_and_not_what_ends_a_host() {
+    let helm = started!(Helm::start());
+    let plane = match plain_plane_with_cluster_api() {
+        Ok(plane) => plane,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let site = Site::new(plane.plane(), "defaults").await;
+    plain(&site, &helm).await;
+    let home = home(&site);
+    let worker = site.client(&ours(&site, "dormer-worker").await).await;
+    let machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {"name": "win", "namespace": site.machines,
+            "labels": {"kubernetes.io/os": "windows"}},
+        "spec": {"clusterName": "one", "deletion": {"nodeDrainTimeoutSeconds": 60}}});
+    site.world.create(machine).await;
+    let notes = json!({"dormer.io/from": "windows-instances", "dormer.io/host-pool": "windows"});
+    let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+        "metadata": {"name": "192.0.2.9", "namespace": home, "annotations": notes},
+        "spec": {"address": "192.0.2.9"}});
+    site.world.create(host).await;
+    let to_machine = |spec: Value, refused| Attack {
+        account: "dormer-worker",
+        kind: CLUSTER_MACHINE,
+        namespace: site.machines.clone(),
+        name: "win".into(),
+        write: Change(
+            json!({"metadata": {"annotations": {"dormer.io/node-name": "win"}},
+            "spec": spec}),
+        ),
+        refused,
+    };
+    let to_host = |key: &str, value: Option<&str>, refused| Attack {
+        account: "dormer-worker",
+        kind: HOST,
+        namespace: home.clone(),
+        name: "192.0.2.9".into(),
+        write: Change(json!({"metadata": {"annotations": {key: value}}})),
+        refused,
+    };
+    let spec = "changes neither spec";
+    let note = "no annotation of a WindowsHost but";
+    for attack in [
+        to_machine(json!({"clusterName": "two"}), spec),
+        to_machine(json!({"deletion": {"nodeDrainTimeoutSeconds": 1}}), spec),
+        to_machine(
+            json!({"deletion": {"nodeVolumeDetachTimeoutSeconds": 1}}),
+            spec,
+        ),
+        to_machine(json!({"deletion": null}), spec),
+        to_host("dormer.io/from", None, note),
+        to_host("dormer.io/host-pool", Some("another"), note),
+        to_host("dormer.io/host-pool", None, note),
+    ] {
+        // The API server follows policies and roles by a watch.
+        await_condition(&attack.what(), PATIENCE, || async {
+            let done = attack.try_by(&worker, true).await;
+            done.is_err_and(|why| why.to_string().contains(attack.refused))
+        })
+        .await;
+    }
+    let defaults = json!({"minReadySeconds": 0, "deletion": {"nodeDeletionTimeoutSeconds": 10}});
+    for own in [
+        to_machine(defaults, ""),
+        to_host("dormer.io/node-name", Some("win"), ""),
+    ] {
+        let done = own.try_by(&worker, false).await;
+        done.unwrap_or_else(|why| panic!("{}{why}", own.what()));
+    }
+    // What Cluster API has added is not dormer's to change.
+    let changed = to_machine(json!({"minReadySeconds": 9}), spec);
+    let done = changed.try_by(&worker, false).await;
+    assert!(done.is_err_and(|why| why.to_string().contains(spec)));
 }
 
 /// A Machine's template reaches its Node where no controller links them, under the policies; a later template reaches new
