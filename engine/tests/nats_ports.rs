@@ -460,6 +460,35 @@ async fn a_stream_whose_messages_the_server_copies_elsewhere_is_refused() {
     }
 }
 
+/// With the subjects of an earlier build such a stream is not taken for one that an earlier build made.
+#[tokio::test]
+async fn a_stream_whose_messages_are_copied_is_refused_with_an_earlier_builds_subjects_too() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        drop(NatsStore::open(&options(&server)).await.expect("a store"));
+        let js =
+            async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+        let stream = js.get_stream("dormer-tasks").await.expect("a stream");
+        let mut altered = stream.cached_info().config.clone();
+        altered.subjects = vec!["dormer.tasks.>".into()];
+        altered.republish = Some(Republish {
+            source: ">".into(),
+            destination: "elsewhere.>".into(),
+            headers_only: false,
+        });
+        js.update_stream(altered).await.expect("altered");
+        let refused = NatsStore::open(&options(&server)).await.err();
+        let says = refused.expect("refused").to_string();
+        assert!(
+            says.contains("dormer-tasks has copies by republish, but must have none"),
+            "{says}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn every_login_works_and_a_wrong_one_says_so() {
     let user = ServerLogin::User {

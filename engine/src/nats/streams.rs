@@ -75,9 +75,10 @@ pub(super) async fn ensure(
         let wanted = config(spec, replicas.unwrap_or(found.config.num_replicas), None);
         if took_everything(&found.config, &wanted) {
             let narrowed = Config {
-                subjects: wanted.subjects,
+                subjects: wanted.subjects.clone(),
                 ..found.config
             };
+            compare(&narrowed, &wanted)?;
             let updated = js.update_stream(narrowed).await;
             return updated.map_err(|error| {
                 OpenError::server(format!("updating stream {}", spec.name), error)
