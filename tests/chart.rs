@@ -680,6 +680,9 @@ fn the_prometheus_of_the_values_finds_the_monitor_and_reaches_the_pods() {
         ["openshift-monitoring"],
         "once is enough"
     );
+    // Helm takes a value of null out of the values.
+    let alone = with(",networkPolicy.from=null,monitoring.prometheus.namespace=monitoring");
+    assert_eq!(admitted(&alone), ["monitoring"]);
 }
 
 /// With the default policy the controller waits for a pod that never becomes ready, such as one of an image that is not there, and
