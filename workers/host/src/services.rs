@@ -183,11 +183,14 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
 }
 
 /// Time until the next report of a service is due: in a pending state its own wait hint, also if it counts no checkpoints
-/// (sdk-api, `SERVICE_STATUS_PROCESS`). Of a service that runs, the hint is one of its start.
+/// (sdk-api, `SERVICE_STATUS_PROCESS`). In another state the hint is of a change that has ended.
 fn stop_limit_ms(now: &ServiceStatus) -> u64 {
     match now.state {
-        ServiceState::Running => STOP_MS,
-        _ => STOP_MS.max(u64::from(now.wait_hint_ms)),
+        ServiceState::Running | ServiceState::Stopped | ServiceState::Paused => STOP_MS,
+        ServiceState::StartPending
+        | ServiceState::StopPending
+        | ServiceState::ContinuePending
+        | ServiceState::PausePending => STOP_MS.max(u64::from(now.wait_hint_ms)),
     }
 }
 
@@ -752,5 +755,24 @@ mod tests {
             ["agent", "kube-proxy", "kubelet", "circle"]
         );
         assert_eq!(dependents(&all, "agent"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_wait_hint_counts_while_its_state_is_pending() {
+        let limit = |state: ServiceState| {
+            stop_limit_ms(&ServiceStatus {
+                state,
+                accepts: 1,
+                exit: 0,
+                service_exit: 0,
+                checkpoint: 0,
+                wait_hint_ms: 200_000,
+                pid: 7,
+            })
+        };
+        assert_eq!(limit(ServiceState::StopPending), 200_000);
+        // Its processes may outlive the service.
+        assert_eq!(limit(ServiceState::Stopped), STOP_MS);
+        assert_eq!(limit(ServiceState::Running), STOP_MS);
     }
 }
