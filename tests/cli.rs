@@ -71,6 +71,20 @@ fn help_in_a_pipe_is_not_wrapped() {
     );
 }
 
+/// The address of a NATS server may have a login.
+#[test]
+fn help_does_not_print_the_stores_address_of_the_environment() {
+    let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["run", "--help"])
+        .env("DORMER_STORE", "nats://u:s3cret@h:4222")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let help = text(&output.stdout);
+    assert!(help.contains("[env: DORMER_STORE]"), "{help}");
+    assert!(!help.contains("s3cret"), "{help}");
+}
+
 #[cfg(feature = "demo")]
 #[test]
 fn several_faults_are_read_before_anything_starts() {

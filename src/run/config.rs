@@ -847,8 +847,11 @@ mod tests {
         let printed = printed.expect("a file");
         assert!(printed.contains(shown), "{printed}");
         assert!(!printed.contains("s3cret") && !printed.contains("t0ken"));
-        let folder = StoreLocation::Folder("dormer-store".into());
-        assert_eq!(folder.to_string(), "dormer-store");
+        let folder = StoreLocation::Folder("/srv/win@site".into());
+        assert_eq!(folder.to_string(), "/srv/win@site");
+        let printed = settings("store = '/srv/win@site'").print();
+        let read = settings(&printed.expect("a file"));
+        assert_eq!(read.store.as_deref(), Some("/srv/win@site"));
     }
 
     #[test]

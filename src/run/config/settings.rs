@@ -97,7 +97,12 @@ pub struct Settings {
 
     /// Store of the history: a folder, which exactly one process uses [default: dormer-store], or a NATS server,
     /// nats://HOST:PORT or tls://…, several separated by commas
-    #[arg(long, env = "DORMER_STORE", value_name = "DIR|URL")]
+    #[arg(
+        long,
+        env = "DORMER_STORE",
+        hide_env_values = true,
+        value_name = "DIR|URL"
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
 
@@ -616,8 +621,13 @@ impl Settings {
     /// # Errors
     /// A path that is not text.
     pub fn print(&self) -> anyhow::Result<String> {
+        // A folder's name may have an `@`.
+        let shown_store = |store: &str| match store.contains("://") {
+            true => without_logins(store),
+            false => store.to_owned(),
+        };
         let shown = Self {
-            store: self.store.as_deref().map(without_logins),
+            store: self.store.as_deref().map(shown_store),
             ..self.clone()
         };
         Ok(toml::to_string(&shown)?)
