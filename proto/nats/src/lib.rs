@@ -82,19 +82,31 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(fits)
 }
 
+/// Beginnings of an address that the client knows.
+const SCHEMES: [&str; 4] = ["nats://", "tls://", "ws://", "wss://"];
+
+/// Beginning of an address, or nothing if it has none that the client knows.
+fn scheme(address: &str) -> &'static str {
+    let begins = |it: &&str| address.trim_start().starts_with(*it);
+    SCHEMES.into_iter().find(begins).unwrap_or_default()
+}
+
 /// The servers for logs and people: `***` stands for a login in an address.
 #[must_use]
 pub fn without_logins(servers: &str) -> String {
-    let shown = servers
-        .split(',')
-        .map(|server| match server.rsplit_once('@') {
-            Some((login, place)) => {
-                let scheme = login.find("://").map_or("", |at| &login[..at + 3]);
-                format!("{scheme}***@{place}")
-            }
+    let mut shown = Vec::new();
+    // Whether what comes next is the rest of a login: a password may hold a comma.
+    let mut splits_login = false;
+    for server in servers.rsplit(',') {
+        shown.push(match server.rsplit_once('@') {
+            Some((_, host)) => format!("{}***@{host}", scheme(server)),
+            None if splits_login => "***".to_owned(),
             None => server.to_owned(),
         });
-    shown.collect::<Vec<_>>().join(",")
+        splits_login = (splits_login || server.contains('@')) && scheme(server).is_empty();
+    }
+    shown.reverse();
+    shown.join(",")
 }
 
 /// Connects to one of `servers`, which commas separate.
@@ -161,4 +173,29 @@ pub async fn connect(
         );
         failed(why, lasting)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_login_is_shown() {
+        for (servers, shown) in [
+            ("nats://h:4222", "nats://h:4222"),
+            ("h:4222,tls://i", "h:4222,tls://i"),
+            ("nats://u:p@h:4222", "nats://***@h:4222"),
+            ("nats://u:p@ss@h:4222", "nats://***@h:4222"),
+            ("nats://u:pa,ss@h:4222", "***,***@h:4222"),
+            ("nats://u:77,s,s@h:4222", "***,***,***@h:4222"),
+            ("u:p://s@h:4222", "***@h:4222"),
+            (
+                "nats://g,nats://u:p@h,wss://i",
+                "nats://g,nats://***@h,wss://i",
+            ),
+            ("nats://a:p@g,b:p@h", "nats://***@g,***@h"),
+        ] {
+            assert_eq!(without_logins(servers), shown);
+        }
+    }
 }
