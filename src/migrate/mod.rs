@@ -190,8 +190,10 @@ impl NextStep {
             let write =
                 steps::refusal(&survey, step).map_err(|(why, cure)| Failure::refused(why, cure))?;
             let done = writes::carry_out(&client, &survey, write).await?;
-            let done: Vec<String> = done.iter().map(|line| format!("  {line}")).collect();
-            return Ok((format!("Done:\n{}", done.join("\n")), true));
+            let mut lines = vec!["Done:".to_owned()];
+            lines.extend(done.iter().map(|line| format!("  {line}")));
+            lines.extend(steps::after(step).map(|after| format!("then: {after}")));
+            return Ok((lines.join("\n"), true));
         }
         let all = steps::steps(&survey);
         let next = all.iter().find(|step| !step.done);

@@ -160,11 +160,20 @@ pub(super) fn steps(all: &[MigrationStep]) -> String {
         lines.push(format!("{state} {:<15}{}", step.name, step.what));
         lines.push(format!("      {:<15}{}", "", step.why));
     }
-    lines.push(match next.and_then(|at| all.get(at)) {
-        Some(step) => format!("do: {}", step.how),
-        None => "The move is finished.".to_owned(),
-    });
+    match next.and_then(|at| all.get(at)) {
+        Some(step) => lines.extend(to_do(step)),
+        None => lines.push("The move is finished.".to_owned()),
+    }
     lines.join("\n")
+}
+
+/// The command of a step, and what follows it, each on its own line.
+fn to_do(step: &MigrationStep) -> Vec<String> {
+    let mut lines = vec![format!("do: {}", step.how)];
+    if !step.after.is_empty() {
+        lines.push(format!("then: {}", step.after));
+    }
+    lines
 }
 
 /// The next step for people, and why those before it count as done.
@@ -173,12 +182,13 @@ pub(super) fn next(all: &[MigrationStep]) -> String {
     let mut lines: Vec<String> = done
         .map(|step| format!("done {}: {}", step.name, step.why))
         .collect();
-    lines.push(match all.iter().find(|step| !step.done) {
-        Some(step) => format!(
-            "NEXT {}: {}\n     open: {}\n     do: {}",
-            step.name, step.what, step.why, step.how
-        ),
-        None => "The move is finished.".to_owned(),
-    });
+    match all.iter().find(|step| !step.done) {
+        Some(step) => {
+            lines.push(format!("NEXT {}: {}", step.name, step.what));
+            lines.push(format!("     open: {}", step.why));
+            lines.extend(to_do(step).iter().map(|line| format!("     {line}")));
+        }
+        None => lines.push("The move is finished.".to_owned()),
+    }
     lines.join("\n")
 }

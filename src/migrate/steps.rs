@@ -29,6 +29,8 @@ pub(super) struct StepRow {
     judge: fn(&Survey) -> Result<String, String>,
     /// How a person does it. `WMCO` and `DORMER` stand for the namespaces.
     how: &'static str,
+    /// What a person does afterwards; empty if nothing.
+    after: &'static str,
     pub(super) write: Option<Write>,
 }
 
@@ -61,6 +63,7 @@ pub(super) const STEPS: &[StepRow] = &[
             }
         },
         how: "dormer migrate check -n DORMER",
+        after: "",
         write: None,
     },
     StepRow {
@@ -75,6 +78,7 @@ pub(super) const STEPS: &[StepRow] = &[
             (_, KeySecret::Absent) => Err("there is no copy".to_owned()),
         },
         how: "kubectl create namespace DORMER; dormer migrate next --do copy-key -n DORMER",
+        after: "",
         write: Some(Write::CopyKey),
     },
     StepRow {
@@ -104,6 +108,7 @@ pub(super) const STEPS: &[StepRow] = &[
         },
         how: "helm install dormer deploy/chart -n DORMER -f values.yaml --set pool.spec.paused=true \
               --set pool.spec.approval=Manual --set pool.spec.strategy.type=InPlace",
+        after: "",
         write: None,
     },
     StepRow {
@@ -115,6 +120,7 @@ pub(super) const STEPS: &[StepRow] = &[
             left => Err(format!("there is still {}", left.join(", "))),
         },
         how: "dormer migrate next --do remove-wmco -n DORMER",
+        after: "",
         write: Some(Write::RemoveOperator),
     },
     StepRow {
@@ -138,6 +144,7 @@ pub(super) const STEPS: &[StepRow] = &[
             }
         },
         how: "wait, and see: dormer get machines; what is stuck: dormer status",
+        after: "",
         write: None,
     },
     StepRow {
@@ -149,8 +156,9 @@ pub(super) const STEPS: &[StepRow] = &[
             }
             _ => Ok("the pool is not paused".to_owned()),
         },
-        how: "dormer migrate next --do resume -n DORMER; then take the field out of the chart's values, or add --set \
-              pool.spec.paused=null to the next helm upgrade: it would pause the pool again, or fail",
+        how: "dormer migrate next --do resume -n DORMER",
+        after: "take pool.spec.paused out of the chart's values, or add --set pool.spec.paused=null to the next helm \
+                upgrade. Otherwise Helm 4 refuses the upgrade; Helm 3 leaves the field until its value in the chart changes",
         write: Some(Write::Resume),
     },
     StepRow {
@@ -172,6 +180,7 @@ pub(super) const STEPS: &[StepRow] = &[
         },
         how: "look at what changes, then approve one machine; its pods move once: dormer plan MACHINE; dormer approve \
               MACHINE --why 'first of the move'",
+        after: "",
         write: None,
     },
     StepRow {
@@ -183,8 +192,9 @@ pub(super) const STEPS: &[StepRow] = &[
             }
             _ => Ok("upgrades need no approval any more".to_owned()),
         },
-        how: "dormer migrate next --do automatic -n DORMER; then take the field out of the chart's values, or add --set \
-              pool.spec.approval=null to the next helm upgrade: it would ask for approvals again, or fail",
+        how: "dormer migrate next --do automatic -n DORMER",
+        after: "take pool.spec.approval out of the chart's values, or add --set pool.spec.approval=null to the next helm \
+                upgrade. Otherwise Helm 4 refuses the upgrade; Helm 3 leaves the field until its value in the chart changes",
         write: Some(Write::Automatic),
     },
     StepRow {
@@ -198,6 +208,7 @@ pub(super) const STEPS: &[StepRow] = &[
             }
         },
         how: "wait, and see: dormer status --watch",
+        after: "",
         write: None,
     },
     StepRow {
@@ -225,6 +236,7 @@ pub(super) const STEPS: &[StepRow] = &[
               windowsmachineconfig.openshift.io/pub-key-hash- windowsmachineconfig.openshift.io/username- \
               windowsmachineconfig.openshift.io/reboot-required- windowsmachineconfig.openshift.io/ssh-host-key- \
               windowsmachineconfig.openshift.io/ssh-host-key-type-",
+        after: "",
         write: None,
     },
 ];
@@ -241,6 +253,9 @@ pub(super) struct MigrationStep {
     pub(super) why: String,
     /// How to do it.
     pub(super) how: String,
+    /// What to do afterwards; empty if nothing.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) after: &'static str,
 }
 
 /// All steps. One behind an open step is not done, whatever the cluster shows.
@@ -263,9 +278,16 @@ pub(super) fn steps(survey: &Survey) -> Vec<MigrationStep> {
             done,
             why,
             how: filled(survey, &how, ""),
+            after: row.after,
         }
     };
     STEPS.iter().map(one).collect()
+}
+
+/// What a person does after a step, if anything.
+pub(super) fn after(name: &str) -> Option<&'static str> {
+    let row = STEPS.iter().find(|row| row.name == name)?;
+    (!row.after.is_empty()).then_some(row.after)
 }
 
 /// What keeps dormer from doing a step, in one sentence with its remedy.
@@ -425,20 +447,29 @@ mod tests {
         assert!(cure.contains("kubectl -n wmco get configmaps"), "{cure}");
     }
 
-    /// A field in the chart's values is the chart's: the next `helm upgrade` would undo what the step did.
+    /// A field in the chart's values is the chart's. The command stands alone, so that it can be copied.
     #[test]
     fn what_a_step_changes_in_the_pool_leaves_the_charts_values() {
         let all = steps(&healthy());
-        let how = |name: &str| {
-            let step = all.iter().find(|step| step.name == name);
-            step.map(|step| step.how.clone()).expect("a step")
-        };
-        for (step, field) in [("resume", "paused"), ("automatic", "approval")] {
-            assert!(how("install").contains(&format!("--set pool.spec.{field}=")));
-            let text = how(step);
+        let named = |name: &str| all.iter().find(|step| step.name == name).expect("a step");
+        for (name, field) in [("resume", "paused"), ("automatic", "approval")] {
             assert!(
-                text.contains(&format!("--set pool.spec.{field}=null")),
-                "{text}"
+                named("install")
+                    .how
+                    .contains(&format!("--set pool.spec.{field}="))
+            );
+            let step = named(name);
+            assert!(
+                step.how.starts_with("dormer migrate next --do "),
+                "{}",
+                step.how
+            );
+            assert!(!step.how.contains([';', ':']), "{}", step.how);
+            assert!(
+                step.after
+                    .contains(&format!("--set pool.spec.{field}=null")),
+                "{}",
+                step.after
             );
         }
     }
