@@ -117,6 +117,30 @@ fn one_member_too_many_is_turned_away_and_named() {
     assert!(pool.state.view().turned_away.is_empty());
 }
 
+/// Room that the first cannot use is the next one's.
+#[test]
+fn one_that_was_turned_away_and_has_no_run_any_more_is_passed_over() {
+    let mut pool = full();
+    let two = [uid(MEMBERS_MAX), uid(MEMBERS_MAX + 1)];
+    for over in &two {
+        pool.decide(signalled(over, Signal::Request { report: report() }));
+    }
+    assert_eq!(pool.state.view().turned_away.len(), 2);
+    pool.text.clear();
+    pool.left(&uid(0), false, 0);
+    let asked = |text: &str, over: &str| text.contains(&format!("{over}: enrol"));
+    let [other, gone] = &two;
+    assert!(
+        asked(&pool.text, gone) && !asked(&pool.text, other),
+        "{}",
+        pool.text
+    );
+    pool.text.clear();
+    pool.refused(gone, machine::Signal::Enrol, Refusal::Unknown);
+    assert!(asked(&pool.text, other), "{}", pool.text);
+    assert!(pool.state.view().turned_away.is_empty());
+}
+
 #[test]
 fn a_machine_that_only_its_owner_names_makes_room() {
     let mut pool = full_with_one_spare();

@@ -412,13 +412,15 @@ impl Draft<'_> {
                 self.ask_turned_away();
             }
             machine::Signal::Enrol => {
-                if let Some(member) = self.state.members.get_mut(&uid) {
+                let stays = self.state.members.get_mut(&uid).is_some_and(|member| {
                     // It starts when the watcher reports the Machine, and enrols then.
                     member.set(Flag::Asking, false);
-                    if member.is_stranger() {
-                        self.state.members.remove(&uid);
-                        self.ask_turned_away();
-                    }
+                    !member.is_stranger()
+                });
+                // One that was turned away is no member.
+                if !stays {
+                    self.state.members.remove(&uid);
+                    self.ask_turned_away();
                 }
             }
             // Nothing depends on it: the machine is closed, or reports itself when it enrols.
