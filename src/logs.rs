@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use dormer_client::terminal::clean_but;
 use std::io::{self, IsTerminal, Write};
+use tracing::Level;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
@@ -76,20 +77,26 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Filter from the variable, or the usual one if it is missing or invalid.
+/// Module of the NATS client that logs the address of a server with its login, below `info`.
+const LOGS_LOGINS: &str = "async_nats::connector";
+
+/// Filter from the variable, or the usual one if it is missing or invalid. It never shows a login in a server's address.
 fn filter(asked: Option<&str>, usual: &str) -> Targets {
-    asked
+    let chosen: Targets = asked
         .filter(|text| !text.trim().is_empty())
         .and_then(|text| text.parse().ok())
         .or_else(|| usual.parse().ok())
-        .unwrap_or_default()
+        .unwrap_or_default();
+    let mut limits = [Level::INFO, Level::WARN, Level::ERROR].into_iter();
+    let limit = limits.find(|limit| chosen.would_enable(LOGS_LOGINS, limit));
+    let limit = limit.map_or(LevelFilter::OFF, LevelFilter::from_level);
+    chosen.with_target(LOGS_LOGINS, limit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
-    use tracing::Level;
 
     #[test]
     fn text_of_others_neither_steers_a_terminal_nor_begins_a_line() {
@@ -136,6 +143,26 @@ mod tests {
         assert!(!chosen.would_enable("dormer_workers::ssh", &Level::ERROR));
         assert!(chosen.would_enable("kube_client", &Level::WARN));
         assert!(!chosen.would_enable("kube_client", &Level::INFO));
+    }
+
+    #[test]
+    fn no_filter_shows_the_login_in_the_address_of_a_server() {
+        for asked in [
+            "debug",
+            "trace",
+            "async_nats=debug",
+            "async_nats::connector=trace",
+        ] {
+            let chosen = filter(Some(asked), "info");
+            assert!(!chosen.would_enable(LOGS_LOGINS, &Level::DEBUG), "{asked}");
+            assert!(chosen.would_enable(LOGS_LOGINS, &Level::INFO), "{asked}");
+        }
+        assert!(filter(Some("debug"), "info").would_enable("async_nats", &Level::DEBUG));
+        for asked in ["warn", "info,async_nats=warn"] {
+            let chosen = filter(Some(asked), "info");
+            assert!(!chosen.would_enable(LOGS_LOGINS, &Level::INFO), "{asked}");
+            assert!(chosen.would_enable(LOGS_LOGINS, &Level::WARN), "{asked}");
+        }
     }
 
     #[test]
