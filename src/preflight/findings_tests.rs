@@ -407,6 +407,26 @@ fn an_account_that_was_named_is_named_with_the_rights_that_it_lacks() {
     assert_eq!(message, Some(wanted));
 }
 
+/// An account may list one kind and not another.
+#[test]
+fn what_could_not_be_listed_does_not_count_as_absent() {
+    let scaled = json!({"apiVersion": "autoscaling.openshift.io/v1beta1", "kind": "MachineAutoscaler",
+        "metadata": {"name": "win", "namespace": "openshift-machine-api"},
+        "spec": {"minReplicas": 0, "maxReplicas": 3, "scaleTargetRef": {
+            "apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "win"}}});
+    let mut survey = Survey {
+        definitions: vec![json!({"metadata": {"name": GMSA}})],
+        autoscalers: vec![scaled],
+        ..Survey::default()
+    };
+    let invented = ["GmsaWebhookAbsent", "scale-from-zero"];
+    let found = codes(&survey);
+    assert!(invented.iter().all(|it| found.contains(*it)), "{found:?}");
+    survey.unread_kinds = ["Deployment", "MachineSet"].map(str::to_owned).into();
+    let found = codes(&survey);
+    assert!(!invented.iter().any(|it| found.contains(*it)), "{found:?}");
+}
+
 fn codes(survey: &Survey) -> BTreeSet<String> {
     judge(survey).into_iter().map(|it| it.code).collect()
 }

@@ -17,7 +17,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::Value;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tokio::time::timeout;
 
 /// Time limit of one answer.
@@ -110,6 +110,8 @@ pub(super) struct Survey {
     pub(super) lacks: Vec<String>,
     /// What could not be read, with the reason.
     pub(super) unread: Vec<String>,
+    /// Kinds of which no list could be read: an object of theirs is not absent because it is not here.
+    pub(super) unread_kinds: BTreeSet<String>,
 }
 
 /// Objects of one kind; empty if there are none, or no such kind.
@@ -131,6 +133,7 @@ pub(super) async fn read(
     reader.secrets(&mut survey).await;
     reader.definitions(&mut survey).await;
     survey.unread = reader.unread;
+    survey.unread_kinds = reader.unread_kinds;
     read_operators(client, &mut survey).await;
     let needed = rights::needed(namespace, asked.map(|(account, _)| account));
     let asking = asked.map_or(client, |(_, client)| client);
@@ -202,12 +205,16 @@ fn slow(what: &str) -> String {
 struct ClusterReader<'a> {
     client: &'a Client,
     unread: Vec<String>,
+    unread_kinds: BTreeSet<String>,
 }
 
 impl<'a> ClusterReader<'a> {
     fn of(client: &'a Client) -> Self {
-        let unread = Vec::new();
-        Self { client, unread }
+        Self {
+            client,
+            unread: Vec::new(),
+            unread_kinds: BTreeSet::new(),
+        }
     }
 
     /// Versions, networks, MachineSets, their health checks and Nodes: nothing secret, and what dormer reads anyway.
@@ -348,8 +355,8 @@ impl<'a> ClusterReader<'a> {
                 Ok(Ok(page)) => page,
                 // No such kind here.
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Vec::new(),
-                Ok(Err(error)) => return self.left_out(format!("{kind}s: {error}")),
-                Err(_) => return self.left_out(slow(&format!("{kind}s"))),
+                Ok(Err(error)) => return self.left_out(kind, format!("{kind}s: {error}")),
+                Err(_) => return self.left_out(kind, slow(&format!("{kind}s"))),
             };
             for object in page.items {
                 let mut value = serde_json::to_value(object).unwrap_or_default();
@@ -363,11 +370,13 @@ impl<'a> ClusterReader<'a> {
                 None => return found,
             }
         }
-        self.left_out(format!("{kind}s: there are more than {}", found.len()))
+        let why = format!("{kind}s: there are more than {}", found.len());
+        self.left_out(kind, why)
     }
 
     /// Half a list would hide what is wrong, and make what is not in it count as absent.
-    fn left_out(&mut self, why: String) -> Vec<Value> {
+    fn left_out(&mut self, kind: &str, why: String) -> Vec<Value> {
+        self.unread_kinds.insert(kind.to_owned());
         self.unread.push(why);
         Vec::new()
     }
