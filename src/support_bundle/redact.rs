@@ -243,10 +243,9 @@ fn piece_without(piece: &str) -> String {
         }
     }
     let mut bare = piece.split(|c: char| "\"'=".contains(c));
-    let formed = |bare: &str| {
-        FORMS.iter().any(|form| bare.starts_with(form)) || is_key(bare) || is_seed(bare)
-    };
-    match bare.any(formed) {
+    let formed = |bare: &str| FORMS.iter().any(|form| bare.starts_with(form)) || is_key(bare);
+    let mut words = piece.split(|c: char| !c.is_ascii_alphanumeric());
+    match bare.any(formed) || words.any(is_seed) {
         true => SECRET.to_owned(),
         false => piece.to_owned(),
     }
@@ -321,6 +320,18 @@ mod tests {
         }
         let seed = format!("SU{}", "A2".repeat(28));
         assert_eq!(text(&format!("as {seed} says")), "as [secret] says");
+        for said in [
+            format!("seed:{seed}"),
+            format!("it is {seed}."),
+            format!("with {seed}: no"),
+            format!("`{seed}`"),
+        ] {
+            let shown = text(&said);
+            assert!(
+                shown.contains("[secret]") && !shown.contains(&seed),
+                "{shown}"
+            );
+        }
         let public = format!("U{}", "A".repeat(55));
         assert_eq!(text(&public), public);
         assert_eq!(text("password: x y"), "password: [secret] y");
