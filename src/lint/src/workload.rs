@@ -296,7 +296,12 @@ fn affinity_wants_windows(pod: &Node) -> bool {
             // `NotIn [windows]` keeps pods away from Windows nodes, and `In [linux, windows]` takes both.
             let of_os = text("key").is_some_and(is_os);
             let only_windows = !values.is_empty() && values.iter().all(is_windows);
-            text("operator") == Some("In") && (text("key") == Some(BUILD) || of_os && only_windows)
+            let of_build = text("key") == Some(BUILD);
+            match text("operator") {
+                Some("In") => of_build || of_os && only_windows,
+                Some("Exists") => of_build,
+                _ => false,
+            }
         })
     };
     !terms.is_empty() && terms.iter().all(wants)

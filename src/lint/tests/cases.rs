@@ -939,6 +939,13 @@ const CASES: &[Case] = &[
     ),
     case(
         WORKLOADS,
+        "          nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}\n",
+        "          affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}\n",
+        &[],
+        false,
+    ),
+    case(
+        WORKLOADS,
         "\n          os: {name: windows}",
         "\n         os: {name: windows}",
         &[("indentation", "         os:")],
