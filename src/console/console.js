@@ -100,7 +100,7 @@ function show({ title, main, trouble }) {
   // The page does not change while a person selects text to copy.
   if (String(getSelection()) !== "" && !document.activeElement.matches("input")) {
     waiting = { title, main, trouble };
-    live("wait", "paused while text is selected");
+    live("wait", PAUSED);
     return;
   }
   if (waiting && at("live").dataset.on === "wait") live("yes", "live");
@@ -114,7 +114,9 @@ function show({ title, main, trouble }) {
   recheck();
 }
 
+// A page that came while a person selected text.
 let waiting = null;
+const PAUSED = "paused while text is selected";
 document.addEventListener("selectionchange", () => {
   if (waiting && String(getSelection()) === "") show(waiting);
 });
@@ -140,7 +142,8 @@ function follow() {
   heard = Date.now();
   const hear = () => {
     heard = Date.now();
-    if (!waiting) live("yes", "live");
+    if (waiting) live("wait", PAUSED);
+    else live("yes", "live");
   };
   own.addEventListener("page", (event) => { if (own === stream) { hear(); show(JSON.parse(event.data)); } });
   own.addEventListener("still", () => { if (own === stream) hear(); });

@@ -156,6 +156,12 @@ fn a_page_says_that_it_waits_for_selected_text_and_announces_a_status_once() {
         return [document.querySelector('h1').textContent, document.getElementById('live').textContent].join(', ');",
     );
     assert_eq!(paused, "Fleet, paused while text is selected");
+    let connected_again = browser.script(
+        "live('no', 'not connected');
+        stream.dispatchEvent(new Event('still'));
+        return document.getElementById('live').textContent",
+    );
+    assert_eq!(connected_again, "paused while text is selected");
     browser.script("getSelection().removeAllRanges()");
     browser.until(
         "it is live again",
