@@ -190,7 +190,7 @@ complete -F _dormer_with_names -o bashdefault -o default dormer
 /// the cursor, and takes each line of the output as a candidate.
 ///
 /// # Errors
-/// The cursor is at the first word: the names of the commands, one on a line.
+/// The cursor is at the command: the names of the commands, one on a line.
 pub(crate) fn asked_by_kubectl(
     line: Vec<OsString>,
     whole: &Command,
@@ -201,13 +201,30 @@ pub(crate) fn asked_by_kubectl(
     if !names_completions(called) {
         return Ok(line);
     }
-    if words.len() < 2 {
+    let before = words.split_last().map_or(words, |(_, before)| before);
+    if ends_at_command(before) {
         let shown = whole.get_subcommands().filter(|it| !it.is_hide_set());
         let names: Vec<&str> = shown.map(Command::get_name).collect();
         return Err(names.join("\n"));
     }
     let ask = [PLUGIN, COMPLETE, "--"].map(OsString::from);
     Ok([&ask[..], words].concat())
+}
+
+/// Whether a command comes next: so far there are only flags, each with its value.
+fn ends_at_command(before: &[OsString]) -> bool {
+    let mut words = before.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        if !text.starts_with('-') {
+            return false;
+        }
+        let takes_value = CONNECTION.contains(&&*text) || text == "--log-format";
+        if takes_value && words.next().is_none() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Arguments of `dormer man`.

@@ -303,6 +303,18 @@ fn kubectl_gets_completions_of_the_plugin() {
     let commands = offered(&["wh"]);
     assert!(commands.lines().any(|it| it == "why"), "{commands}");
     assert!(!commands.contains("__complete"), "{commands}");
+    for before in [
+        &["-n", "x"][..],
+        &["--context", "east", "--log-format", "json"],
+    ] {
+        let behind_flags = offered(&[before, &[""]].concat());
+        assert!(
+            behind_flags.lines().any(|it| it == "why"),
+            "{before:?}: {behind_flags}"
+        );
+    }
+    let of_value = offered(&["--context", ""]);
+    assert!(!of_value.lines().any(|it| it == "why"), "{of_value}");
     let states = offered(&["get", "machines", "--state", "Fa"]);
     assert_eq!(states.trim(), "Failed");
 }
