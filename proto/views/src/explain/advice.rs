@@ -202,7 +202,10 @@ fn failed(machine: &Machine) -> Vec<Step> {
     }
     if let Some(see) = see(machine, code) {
         let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
-        return vec![see, Step::outside(outside, say), retry(), recreate()];
+        let mut steps = vec![see, Step::outside(outside, say)];
+        steps.extend(by_person_alone(machine, code));
+        steps.extend([retry(), recreate()]);
+        return steps;
     }
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
     let has_log = machine.failure.as_ref().is_some_and(|it| it.log.is_some());
@@ -255,6 +258,14 @@ const NODE_SHOWS_WHY: &[&str] = &[
     "LabelMissing",
     "TaintsAmiss",
 ];
+
+/// Command against a cause that no controller ends: it follows the cure of the code.
+fn by_person_alone(machine: &Machine, code: &str) -> Option<Step> {
+    let taint = "node.kubernetes.io/out-of-service-";
+    let say = "Remove the taint node.kubernetes.io/out-of-service, if the Node has it and its host runs again";
+    (code == "TaintsAmiss")
+        .then(|| Step::command(say, &["kubectl", "taint", "nodes", node(machine), taint]))
+}
 
 /// Command that shows pods with their status, before the selector.
 const POD_STATUS: [&str; 7] = [
@@ -458,13 +469,18 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         (Some(_), None) => say.to_owned(),
         (None, None) => format!("{say}. dormer tries again by itself"),
     };
-    let codes = failures.iter().map(|(code, _)| *code);
-    let mut codes = codes.chain(unserved.map(|it| it.code.as_str()));
+    let of_failures = failures.iter().map(|(code, _)| *code);
+    let codes: Vec<&str> = of_failures
+        .chain(unserved.map(|it| it.code.as_str()))
+        .collect();
     let mut steps: Vec<Step> = codes
+        .iter()
         .find_map(|code| see(machine, code))
         .into_iter()
         .collect();
     steps.push(Step::outside(outside, say));
+    let mut by_person = codes.iter();
+    steps.extend(by_person.find_map(|code| by_person_alone(machine, code)));
     steps.extend(at_once(machine));
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());

@@ -482,6 +482,33 @@ fn a_node_that_is_anothers_and_a_kubelet_that_is_not_the_payloads_have_a_command
     assert_eq!(first.as_deref(), Some("kubectl describe node n"));
 }
 
+/// Kubernetes never removes that taint.
+#[test]
+fn a_taint_that_a_person_set_comes_with_the_command_that_removes_it() {
+    let message = "no new pod comes here: node.kubernetes.io/out-of-service";
+    let failed = Machine {
+        node: Some("n".into()),
+        ..failed_while(MachinePhase::Marking, "TaintsAmiss", message)
+    };
+    let marking = Machine {
+        node: Some("n".into()),
+        unserved: Some(TaskFailure {
+            code: "TaintsAmiss".into(),
+            message: message.into(),
+            log: None,
+        }),
+        ..machine_in(MachinePhase::Marking)
+    };
+    for machine in [failed, marking] {
+        let first: Vec<String> = lines(&steps(&machine, None)).into_iter().take(2).collect();
+        let wanted = [
+            "kubectl describe node n",
+            "kubectl taint nodes n node.kubernetes.io/out-of-service-",
+        ];
+        assert_eq!(first, wanted);
+    }
+}
+
 /// A list of requests does not show which name they hold, so that is no step.
 #[test]
 fn a_host_that_asks_in_another_name_gets_its_own_back_and_its_request_is_named() {
