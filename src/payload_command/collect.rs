@@ -19,7 +19,7 @@ const ARCHIVE: &str = ".tar.gz";
 pub(super) enum PayloadLocation {
     /// A file of its own.
     File(PathBuf),
-    /// A file in an archive, by its place in it.
+    /// A file in an archive, by its path in it.
     Member(PathBuf, PathBuf),
 }
 
@@ -144,15 +144,15 @@ mod tests {
     #[test]
     fn a_file_that_is_there_twice_is_named_with_both_paths() {
         let folder = tempfile::tempdir().expect("a folder");
-        let places = ["a", "b"].map(|name| folder.path().join(name));
-        for place in &places {
-            std::fs::create_dir(place).expect("a folder");
-            std::fs::write(place.join("kubelet.exe"), "x").expect("a file");
+        let folders = ["a", "b"].map(|name| folder.path().join(name));
+        for one in &folders {
+            std::fs::create_dir(one).expect("a folder");
+            std::fs::write(one.join("kubelet.exe"), "x").expect("a file");
         }
-        let refused = collect("--files", &places, None).expect_err("twice");
+        let refused = collect("--files", &folders, None).expect_err("twice");
         let text = refused.to_string();
-        for place in &places {
-            let path = place.join("kubelet.exe").display().to_string();
+        for one in &folders {
+            let path = one.join("kubelet.exe").display().to_string();
             assert!(text.contains(&path), "{path}: {text}");
         }
         assert!(!text.contains("File("), "{text}");

@@ -64,12 +64,12 @@ pub(super) async fn check(
 ) -> Result<String, Failure> {
     let unread = |why: String| Failure::lasting("ClusterUnread", why);
     let client = client.map_err(|why| unread(why.to_string()))?;
-    let seen = operators::check(&client).await;
-    match seen.neighbour {
+    let search = operators::check(&client).await;
+    match search.neighbour {
         OtherOperator::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),
         OtherOperator::Unread => {
             let why = "it could not be read";
-            return Err(unread(seen.unread.unwrap_or_else(|| why.to_owned())));
+            return Err(unread(search.unread.unwrap_or_else(|| why.to_owned())));
         }
         OtherOperator::Absent => {}
     }
@@ -82,7 +82,7 @@ pub(super) async fn check(
         // Only an operator that runs is a finding.
         Err(why) => Some(format!("whether one is installed is unknown: {why}")),
     };
-    let sentences: Vec<String> = seen.idle.into_iter().chain(installed).collect();
+    let sentences: Vec<String> = search.idle.into_iter().chain(installed).collect();
     Ok(match sentences.is_empty() {
         true => "no other operator for Windows hosts".to_owned(),
         false => sentences.join("; "),

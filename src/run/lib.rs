@@ -508,9 +508,9 @@ impl ServedCluster<'_> {
             own: self.config.namespace.clone(),
         };
         let configured = self.config.audit.as_ref();
-        let opened = configured.map(|(place, required)| {
+        let opened = configured.map(|(target, required)| {
             let copies = self.audit_copies.clone();
-            Audit::open(place, *required, copies).context("--audit-log cannot be opened")
+            Audit::open(target, *required, copies).context("--audit-log cannot be opened")
         });
         let audit = opened.transpose()?;
         let secure = self.config.tls.is_some();

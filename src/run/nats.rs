@@ -287,7 +287,7 @@ mod tests {
     /// Number of tries until `patiently` gives up, of a server that fails so `times` times and then lastingly.
     async fn tries(trouble: ConnectFailure, times: u32) -> (u32, u32) {
         let tries = AtomicU32::new(0);
-        let told = AtomicU32::new(0);
+        let waited = AtomicU32::new(0);
         let open = async || {
             let failed = match tries.fetch_add(1, Ordering::Relaxed) < times {
                 true => trouble,
@@ -301,10 +301,10 @@ mod tests {
             _ => ConnectFailure::Lasting,
         };
         let waits = || {
-            told.fetch_add(1, Ordering::Relaxed);
+            waited.fetch_add(1, Ordering::Relaxed);
         };
         assert!(patiently(open, kind, waits).await.is_err());
-        (tries.into_inner(), told.into_inner())
+        (tries.into_inner(), waited.into_inner())
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,8 +45,8 @@ impl WmcoNodes {
         let listed = match within(api.list(&windows)).await {
             Ok(listed) => listed,
             Err(why) => {
-                let seen = operators::check(&site.client).await;
-                if let Some(runs) = seen.neighbour.runs() {
+                let search = operators::check(&site.client).await;
+                if let Some(runs) = search.neighbour.runs() {
                     return Err(Failure::refused(
                         format!(
                             "{runs}, and whether it configured some of the nodes cannot be read ({why}); for another key it \
@@ -66,10 +66,14 @@ impl WmcoNodes {
         };
         let nodes: Vec<Node> = listed.items.into_iter().filter(marked).collect();
         if !nodes.is_empty() {
-            let seen = operators::check(&site.client).await;
-            let runs = seen.neighbour.runs().map(str::to_owned);
-            let open =
-                runs.or_else(|| Some(format!("it is unknown whether WMCO runs: {}", seen.unread?)));
+            let search = operators::check(&site.client).await;
+            let runs = search.neighbour.runs().map(str::to_owned);
+            let open = runs.or_else(|| {
+                Some(format!(
+                    "it is unknown whether WMCO runs: {}",
+                    search.unread?
+                ))
+            });
             if let Some(open) = open {
                 return Err(Failure::refused(
                     format!(
