@@ -431,7 +431,7 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
     );
 }
 
-/// A stolen login of an engine may have left it: the server sends what arrives there to whoever listens elsewhere.
+/// A stolen login of an engine may have left it: the server then copies what arrives there to another subject.
 #[tokio::test]
 async fn a_stream_whose_messages_the_server_copies_elsewhere_is_refused() {
     for version in VERSIONS {

@@ -215,7 +215,7 @@ pub(super) fn fleet(
     filter: &Filter,
 ) -> PageContent {
     let live = api.live();
-    let all = items.items(snapshot, live);
+    let all = items.items(snapshot.number, &snapshot.runs, snapshot.now, live);
     let stuck = all.iter().filter(|item| item.is_stuck()).count();
     let title = match stuck {
         0 => "Fleet".to_owned(),

@@ -1,6 +1,5 @@
 //! Machine in the list of the fleet's page: its view, and its trouble.
 
-use super::Snapshot;
 use dormer_api::{SharedRun, live::Live, views};
 use dormer_proto::{code, id::Timestamp, lock::Locked as _, phase::MachineState};
 use dormer_views::{
@@ -158,20 +157,24 @@ pub(super) struct ItemCache {
 }
 
 impl ItemCache {
-    /// Rows of `snapshot` in the list's order. Those of a snapshot without a number are not kept.
-    pub(super) fn items(&self, snapshot: &Snapshot, live: &Live) -> Arc<Vec<Item>> {
+    /// Rows of the snapshot of this number in the list's order. Those of number 0 are not kept.
+    pub(super) fn items(
+        &self,
+        number: u64,
+        runs: &[SharedRun],
+        now: Timestamp,
+        live: &Live,
+    ) -> Arc<Vec<Item>> {
         let kept = self.kept.locked().clone();
-        if let Some((_, items)) = kept.filter(|(number, _)| *number == snapshot.number) {
+        if let Some((_, items)) = kept.filter(|(of, _)| *of == number) {
             return items;
         }
-        let runs = snapshot.runs.iter();
-        let mut items: Vec<Item> = runs
-            .filter_map(|run| Item::of(run, live, snapshot.now))
-            .collect();
+        let runs = runs.iter();
+        let mut items: Vec<Item> = runs.filter_map(|run| Item::of(run, live, now)).collect();
         items.sort_by(|one, other| one.order(other, None));
         let items = Arc::new(items);
-        if snapshot.number > 0 {
-            *self.kept.locked() = Some((snapshot.number, Arc::clone(&items)));
+        if number > 0 {
+            *self.kept.locked() = Some((number, Arc::clone(&items)));
         }
         items
     }
@@ -244,17 +247,7 @@ mod tests {
     fn rows_are_made_once_for_a_snapshot_and_anew_for_one_without_a_number() {
         let cache = ItemCache::default();
         let live = Live::default();
-        let items = |number| {
-            let snapshot = Snapshot {
-                number,
-                tick: 0,
-                runs: Arc::default(),
-                dead: 0,
-                now: Timestamp(0),
-                trouble: None,
-            };
-            cache.items(&snapshot, &live)
-        };
+        let items = |number| cache.items(number, &[], Timestamp(0), &live);
         let first = items(1);
         assert!(Arc::ptr_eq(&first, &items(1)));
         assert!(!Arc::ptr_eq(&first, &items(2)));

@@ -233,15 +233,8 @@ mod tests {
     #[test]
     fn the_rows_go_with_the_last_page() {
         let feed = SnapshotFeed::default();
-        let snapshot = Snapshot {
-            number: 1,
-            tick: 1,
-            runs: Arc::default(),
-            dead: 0,
-            now: Timestamp(0),
-            trouble: None,
-        };
-        let rows = Arc::downgrade(&feed.items.items(&snapshot, &Live::default()));
+        let rows = feed.items.items(1, &[], Timestamp(0), &Live::default());
+        let rows = Arc::downgrade(&rows);
         let (sender, page) = watch::channel(None);
         assert!(!feed.close_if_unused(&sender) && rows.upgrade().is_some());
         drop(page);

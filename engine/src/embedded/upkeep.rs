@@ -23,7 +23,7 @@ use std::{
 /// Most faults that a report lists. The rest is counted.
 const FAULTS_NAMED_MAX: usize = 1_000;
 
-/// Fault of a store.
+/// Record that a check of the whole file finds damaged or misplaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StoreFault {
     /// Run of the record.

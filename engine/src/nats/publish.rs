@@ -26,7 +26,7 @@ const STORE_FAILED: u64 = 10_077;
 /// "message size exceeds maximum allowed".
 const MESSAGE_TOO_LARGE: u64 = 10_054;
 
-/// Fault of a publish.
+/// Why the server, or the way to it, took no message.
 #[derive(Debug)]
 pub(super) enum PublishFault {
     /// The subject has another last sequence.
