@@ -159,12 +159,8 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
                 Err(error) if error.number() == 1051 => return Ok(false),
                 Err(error) if passes_by_itself(&error) => {}
                 Err(error) => {
-                    let doing = format!("stop the service {name}");
-                    return Err(Problem::windows(
-                        FailureCode::ServiceConfigFailed,
-                        &doing,
-                        &error,
-                    ));
+                    let doing = || format!("stop the service {name}");
+                    return Err(error).doing(FailureCode::ServiceConfigFailed, doing);
                 }
             }
         }
@@ -185,13 +181,14 @@ async fn stop_and_wait<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -
 /// Time until the next report of a service is due: in a pending state its own wait hint, also if it counts no checkpoints
 /// (sdk-api, `SERVICE_STATUS_PROCESS`). In another state the hint is of a change that has ended.
 fn stop_limit_ms(now: &ServiceStatus) -> u64 {
-    match now.state {
-        ServiceState::Running | ServiceState::Stopped | ServiceState::Paused => STOP_MS,
+    let hint_ms = match now.state {
+        ServiceState::Running | ServiceState::Stopped | ServiceState::Paused => 0,
         ServiceState::StartPending
         | ServiceState::StopPending
         | ServiceState::ContinuePending
-        | ServiceState::PausePending => STOP_MS.max(u64::from(now.wait_hint_ms)),
-    }
+        | ServiceState::PausePending => now.wait_hint_ms,
+    };
+    STOP_MS.max(u64::from(hint_ms))
 }
 
 /// 1061: it takes no orders now; 1062: it no longer runs; 1052: it is starting; 109 and 232: its process ends; 1053:
