@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use tempfile::TempDir;
 
 use crate::nats::NatsNetwork;
@@ -75,6 +76,16 @@ impl SshKey {
     /// # Errors
     /// There is no `ssh-keygen`, or it makes no such key (any more).
     pub fn make(folder: &Path, name: &str, kind: KeyKind) -> Result<Self> {
+        loop {
+            let key = Self::made(folder, name, kind)?;
+            if !(kind == KeyKind::Ecdsa(256) && is_short(&key.private)) {
+                return Ok(key);
+            }
+            std::fs::remove_file(&key.path)?;
+        }
+    }
+
+    fn made(folder: &Path, name: &str, kind: KeyKind) -> Result<Self> {
         let path = folder.join(name);
         let output = Command::new("ssh-keygen")
             .args(kind.arguments())
@@ -95,6 +106,21 @@ impl SshKey {
             public: public.trim().to_owned(),
         })
     }
+}
+
+/// Whether the private number of an ECDSA key on P-256 is written with fewer than 32 bytes, as one of 512 is. dormer's
+/// library takes none of these (ssh-key 0.7.0-rc.11, `EcdsaPrivateKey::decode`).
+fn is_short(private: &str) -> bool {
+    let body: String = private
+        .lines()
+        .filter(|line| !line.starts_with("---"))
+        .collect();
+    let bytes = BASE64.decode(body).unwrap_or_default();
+    // The public point, with its length, stands before it: once in the public part of the file, and once here.
+    let point = [0_u8, 0, 0, 65, 4];
+    let at = bytes.windows(point.len()).rposition(|it| it == point);
+    let length = at.and_then(|at| bytes.get(at + 4 + 65 + 3));
+    length.is_some_and(|length| *length < 32)
 }
 
 /// How sshd is started.
@@ -389,6 +415,19 @@ fn answers(address: &str, port: u16) -> bool {
 mod tests {
     use super::*;
     use crate::started;
+
+    #[test]
+    fn a_private_number_with_fewer_bytes_is_short() {
+        let file = |length: u8| {
+            let point = [&[0, 0, 0, 65, 4][..], &[7; 64]].concat();
+            let number = [&[0, 0, 0, length][..], &[9; 32]].concat();
+            let body =
+                BASE64.encode([&b"ecdsa"[..], &point, b"nistp256", &point, &number].concat());
+            format!("-----BEGIN-----\n{body}\n-----END-----\n")
+        };
+        assert!(is_short(&file(31)));
+        assert!(!is_short(&file(32)) && !is_short(&file(33)) && !is_short("no key"));
+    }
 
     #[test]
     fn openssh_itself_logs_in() {
