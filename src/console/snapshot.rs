@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn the_rows_go_with_the_last_page() {
         let feed = SnapshotFeed::default();
-        let rows = feed.items.items(1, &[], Timestamp(0), &Live::default());
-        let rows = Arc::downgrade(&rows);
+        let live = Live::default();
+        let rows = Arc::downgrade(&feed.items.items(1, &[], Timestamp(0), &live));
         let (sender, page) = watch::channel(None);
         assert!(!feed.close_if_unused(&sender) && rows.upgrade().is_some());
         drop(page);

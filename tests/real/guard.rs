@@ -812,7 +812,7 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
     }
 }
 
-/// Cluster API adds the defaults of its release to a Machine of an earlier one, whoever writes it. By two annotations of a
+/// Cluster API adds the defaults of its release to a Machine of an earlier one with each write. By two annotations of a
 /// WindowsHost the watcher deletes it, or gives it up.
 #[tokio::test]
 async fn a_worker_writes_beside_cluster_apis_defaults_and_not_what_ends_a_host() {
