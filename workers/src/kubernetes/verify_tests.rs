@@ -236,7 +236,7 @@ fn a_taint_that_keeps_all_pods_away_and_one_that_is_missing_fail() {
     breaks("taints", "uninitialized", |world| {
         taint(world, "node.cloudprovider.kubernetes.io/uninitialized");
     });
-    // A host that was off runs again, and nobody has said so: the first is a person's, the other the cloud's.
+    // A host that was off runs again, and these taints still stand: the first is a person's, the other the cloud's.
     for key in [
         "node.kubernetes.io/out-of-service",
         "node.cloudprovider.kubernetes.io/shutdown",
