@@ -12,8 +12,8 @@ pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub(super) const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// Clouds, by the beginning of a Node's provider id, whose controller managers set [`SHUT_DOWN`] for a stopped instance
-/// alone: on AWS also for a hibernated one, which goes on where it was, so no node may hibernate. Azure's also sets it while an
-/// instance is still being deallocated, and vSphere's for a suspended one, which goes on as well (docs/field-notes.md, Drains
+/// alone: on AWS also for a hibernated one, which continues where it was, so no node may hibernate. Azure's also sets it while an
+/// instance is still being deallocated, and vSphere's for a suspended one, which continues as well (docs/field-notes.md, Drains
 /// of unreachable nodes).
 const STOPPED_ALONE: [&str; 2] = ["aws://", "openstack://"];
 
